@@ -1,0 +1,92 @@
+# Everything a clone needs is Python 3.11+, make and a package index.
+
+PYTHON ?= python3
+
+VENV  := .venv
+TOOLS := build/tools
+BIN   := $(VENV)/bin
+PIP   := $(BIN)/python -m pip --disable-pip-version-check
+
+# Stamps. A development environment also runs the demo, so the first one found serves.
+MADE    := $(VENV)/.made
+RUN     := $(VENV)/.run-installed
+DEV     := $(VENV)/.dev-installed
+INSTALL := $(PIP) install --quiet --require-hashes --requirement
+PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test check lint format types arrows lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(RUN) ## a session that survives its process, start to end
+	@$(BIN)/foldline demo
+
+test: $(DEV) ## every test, two at a time
+	@$(BIN)/pytest -q -n 2 $(ARGS)
+
+check: test lint types arrows ## test, lint, types and arrows
+
+lint: $(DEV) ## ruff: rules and format
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+
+format: $(DEV) ## let ruff fix and format what it can
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+types: $(DEV) ## pyright, strict
+	@$(BIN)/pyright
+
+arrows: $(DEV) ## import-linter: the rooms point inward
+	@$(BIN)/lint-imports
+
+lock: $(TOOLS)/bin/uv ## pin every dependency anew
+	@echo "lock: requirements/run.lock and requirements/dev.lock"
+	@$(LOCK) --group build --output-file requirements/run.lock pyproject.toml
+	@$(LOCK) --group dev --constraint requirements/run.lock \
+		--output-file requirements/dev.lock pyproject.toml
+
+clean: ## remove what was built here
+	@rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache \
+		.import_linter_cache *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One lock for every platform and Python from 3.11 on, with the hash of each file.
+# Where packages come from is the installer's business and is not written down.
+LOCK = env -u PIP_FIND_LINKS -u UV_FIND_LINKS \
+	$(TOOLS)/bin/uv pip compile --quiet --upgrade --universal \
+	--python-version 3.11 --generate-hashes \
+	--no-header --no-emit-index-url --no-emit-find-links
+
+$(TOOLS)/bin/uv:
+	@$(check-python)
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --quiet uv
+
+$(MADE):
+	@$(check-python)
+	@echo "setup: $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(DEV): requirements/dev.lock pyproject.toml | $(MADE)
+	@echo "setup: installing requirements/dev.lock"
+	@$(INSTALL) requirements/dev.lock
+	@$(PROJECT)
+	@touch $@ $(RUN)
+
+$(RUN): requirements/run.lock pyproject.toml | $(MADE)
+	@echo "setup: installing requirements/run.lock"
+	@$(INSTALL) requirements/run.lock
+	@$(PROJECT)
+	@touch $@
+
+define check-python
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	|| { echo "foldline needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1)." \
+	"Try: make PYTHON=python3.12" >&2; exit 1; }
+endef

@@ -1,0 +1,1 @@
+"""The command `foldline`: the demo, the schema gate, and what an operator asks."""

@@ -1,0 +1,1 @@
+"""The test kit: builders of events and the contract suite that every log passes."""

@@ -1,0 +1,262 @@
+"""Admission: the conditional append. `admit` answers one append; it changes nothing.
+
+Pure and deterministic per rules version: the same state, append and log time give the
+same verdict everywhere. The checks stand in this order, and the first that fails is the
+answer:
+
+1. UNDECODABLE, TOO_LARGE     what is no append at all
+2. NO_SESSION                 the first event of a session is SessionCreated
+3. DUPLICATE, EXISTS, TOO_OLD a resend is told where its event is; LIMIT comes after it
+4. mirrored sessions          accept everything from here on: it happened
+5. CLOSED                     the session has ended
+6. FENCED                     a decision, fact or claim by someone who may not
+7. CONFLICT                   expected_seq is not the current seq
+8. ILLEGAL                    a rule of section *Rules* (`foldline.processors.rules`)
+9. ACCEPTED
+
+LIMIT stands between 7 and 8 in the code: what it counts has no meaning before the
+writer is known to be allowed.
+"""
+
+import re
+from dataclasses import dataclass
+
+from foldline.processors.anomalies import anomalies_of
+from foldline.processors.rules import RULES, broken_limit, broken_rule, facts_owner
+from foldline.schemas.authority import TAKEN_WHEN_ENDED, authority_of
+from foldline.schemas.codec import MAX_EVENT_BYTES
+from foldline.schemas.envelope import Envelope
+from foldline.schemas.events import SessionCreated, type_of
+from foldline.schemas.recorded import Append
+from foldline.schemas.state import MIRRORED, WINDOW, SessionState
+from foldline.schemas.verdicts import (
+    ACCEPTED,
+    CLOSED,
+    CONFLICT,
+    DUPLICATE,
+    EXISTS,
+    FENCED,
+    ILLEGAL,
+    LIMIT,
+    NO_SESSION,
+    TOO_LARGE,
+    TOO_OLD,
+    UNDECODABLE,
+    Verdict,
+)
+
+RULES_VERSION = 1
+"""The version of these rules, written into every event that they admit."""
+
+ENVELOPE_MARGIN_BYTES = 2_000
+"""What admission may add to an append: seq, log time, prev_hash."""
+
+MAX_ID_LENGTH = 512
+"""How long a session id, a writer or an actor's id may be, in characters."""
+
+ROLES: frozenset[str] = frozenset({"AGENT", "PERSON", "POLICY", "SERVICE", "HARNESS"})
+"""The actor kinds. A local log grants them to whoever may open its file."""
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdict, and the completed envelope if it is ACCEPTED."""
+
+    verdict: Verdict
+    envelope: Envelope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    kind: str
+    rule: str = ""
+    detail: str = ""
+    related: str | None = None
+    seq: int = 0
+
+
+def log_time(state: SessionState | None, clock: int) -> int:
+    """Log time of the next event: never before the session's last."""
+    return clock if state is None else max(state.recorded_at, clock)
+
+
+def admit(state: SessionState | None, append: Append, *, now: int) -> Decision:
+    """Answer one append.
+
+    Args:
+        state: the session's state; None if it has no event.
+        append: what a writer asks to record.
+        now: log time in microseconds (see `log_time`).
+    """
+    refusal = _refusal(state, append, now)
+    if refusal is not None:
+        return Decision(_verdict(state, append, now, refusal))
+    envelope = _completed(state, append, now)
+    anomalies = anomalies_of(state, envelope, append.event) if state else ()
+    verdict = Verdict(
+        kind=ACCEPTED,
+        session_id=envelope.session_id,
+        event_id=envelope.event_id,
+        seq=envelope.seq,
+        current_seq=envelope.seq,
+        epoch=_epoch_after(state, append),
+        recorded_at=now,
+        rules_version=RULES_VERSION,
+        anomalies=anomalies,
+    )
+    return Decision(verdict, envelope)
+
+
+def _refusal(state: SessionState | None, append: Append, now: int) -> _Refusal | None:
+    refusal = _malformed(append)
+    if refusal is not None:
+        return refusal
+    if state is None:
+        return _first(append)
+    refusal = _repeated(state, append)
+    if refusal is not None or state.mode == MIRRORED:
+        return refusal
+    return (
+        _closed(state, append) or _fenced(state, append) or _illegal(state, append, now)
+    )
+
+
+def _malformed(append: Append) -> _Refusal | None:
+    """1. What is no append at all."""
+    envelope = append.envelope
+    if _UUID.fullmatch(envelope.event_id) is None:
+        return _Refusal(UNDECODABLE, detail="event_id is no lower-case UUID")
+    for name in ("session_id", "writer", "tenant"):
+        value: str = getattr(envelope, name)
+        if not value or len(value) > MAX_ID_LENGTH:
+            return _Refusal(UNDECODABLE, detail=f"{name} is empty or too long")
+    if append.known_seq < 0:
+        return _Refusal(UNDECODABLE, detail="known_seq is missing")
+    if envelope.actor.kind not in ROLES:
+        return _Refusal(UNDECODABLE, detail=f"actor kind is none of {sorted(ROLES)}")
+    size = len(append.content) + ENVELOPE_MARGIN_BYTES
+    if size > MAX_EVENT_BYTES:
+        return _Refusal(
+            TOO_LARGE, detail=f"{size} bytes, MAX_EVENT_BYTES is {MAX_EVENT_BYTES}"
+        )
+    return None
+
+
+def _first(append: Append) -> _Refusal | None:
+    """2. The first event is SessionCreated."""
+    event = append.event
+    if not isinstance(event, SessionCreated):
+        return _Refusal(NO_SESSION)
+    if event.mode not in ("OWNED", MIRRORED):
+        return _Refusal(UNDECODABLE, detail="mode is neither OWNED nor MIRRORED")
+    if append.envelope.epoch not in (0, 1):
+        return _Refusal(FENCED, detail="a session begins in epoch 0 or 1")
+    if append.expected_seq not in (None, 0):
+        return _Refusal(CONFLICT)
+    if (event.relation == "FORK") != (event.fork_seq is not None):
+        return _illegal_by("fork_point")
+    return None
+
+
+def _repeated(state: SessionState, append: Append) -> _Refusal | None:
+    """3. A resend, or a writer that has not looked for too long."""
+    seq = state.seq_of(append.envelope.event_id)
+    if seq is not None:
+        return _Refusal(DUPLICATE, seq=seq)
+    if isinstance(append.event, SessionCreated):
+        return _Refusal(EXISTS)
+    if state.seq - append.known_seq > WINDOW:
+        return _Refusal(
+            TOO_OLD, detail="look whether the event is in the log; if not, append anew"
+        )
+    if append.known_seq > state.seq:
+        return _illegal_by("known_seq")
+    return None
+
+
+def _closed(state: SessionState, append: Append) -> _Refusal | None:
+    """5. An ended session takes little."""
+    if state.ended and type_of(append.event) not in TAKEN_WHEN_ENDED:
+        return _Refusal(CLOSED, detail=f"the session is {state.phase}")
+    return None
+
+
+def _fenced(state: SessionState, append: Append) -> _Refusal | None:
+    """6. Who may append this."""
+    envelope = append.envelope
+    owns = envelope.epoch == state.epoch > 0 and envelope.writer == state.owner
+    match authority_of(append.event):
+        case "decision":
+            allowed = owns
+        case "fact":
+            allowed = owns or facts_owner(state, append.event) == (
+                envelope.epoch,
+                envelope.writer,
+            )
+        case "claim":
+            allowed = envelope.epoch == state.epoch + 1
+        case "external":
+            allowed = True
+    if allowed:
+        return None
+    return _Refusal(FENCED, detail=f"the owner is {state.owner or 'nobody'}")
+
+
+def _illegal(state: SessionState, append: Append, now: int) -> _Refusal | None:
+    """7 and 8. The expected seq, then the limits, then the rules."""
+    if append.expected_seq is not None and append.expected_seq != state.seq:
+        return _Refusal(CONFLICT, detail=f"expected_seq was {append.expected_seq}")
+    limit = broken_limit(state, append.event)
+    if limit is not None:
+        return _Refusal(LIMIT, rule=limit)
+    broken = broken_rule(state, append, now)
+    if broken is None:
+        return None
+    return _illegal_by(broken.rule, related=broken.related)
+
+
+def _illegal_by(rule: str, *, related: str | None = None) -> _Refusal:
+    return _Refusal(ILLEGAL, rule=rule, detail=RULES[rule], related=related)
+
+
+def _verdict(
+    state: SessionState | None, append: Append, now: int, refusal: _Refusal
+) -> Verdict:
+    return Verdict(
+        kind=refusal.kind,
+        session_id=append.envelope.session_id,
+        event_id=append.envelope.event_id,
+        seq=refusal.seq,
+        current_seq=state.seq if state else 0,
+        epoch=state.epoch if state else 0,
+        recorded_at=now,
+        rule=refusal.rule,
+        related=refusal.related,
+        detail=refusal.detail,
+        rules_version=RULES_VERSION,
+    )
+
+
+def _completed(state: SessionState | None, append: Append, now: int) -> Envelope:
+    """The envelope with what only admission knows."""
+    fields = dict(append.envelope.__dict__)
+    fields["recorded_at"] = now
+    fields["rules_version"] = RULES_VERSION
+    if state is not None:
+        fields["seq"] = state.seq + 1
+        fields["prev_hash"] = state.chain_head or None
+    elif isinstance(append.event, SessionCreated):
+        # In a fork the chain goes on from the parent's event, whose hash the writer gives.
+        fields["seq"] = (append.event.fork_seq or 0) + 1
+        if append.event.fork_seq is None:
+            fields["prev_hash"] = None
+    return Envelope.trusted(fields)
+
+
+def _epoch_after(state: SessionState | None, append: Append) -> int:
+    if state is None:
+        return append.envelope.epoch
+    claims = authority_of(append.event) == "claim" and state.mode != MIRRORED
+    return append.envelope.epoch if claims else state.epoch

@@ -1,0 +1,606 @@
+"""The fold: how events become a session's state. Pure, total, and nothing else.
+
+    initial(session_id)        the state before the first event
+    evolve(state, recorded)    the state after one more event
+    replay(state, events)      the state after many
+
+The fold never refuses: whether an event may be recorded is admission's business. It
+also never raises on an admitted event, so that no event can make a session unreadable.
+What it is shown may lack content (blocks): it reads structure only.
+"""
+
+import copy
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from typing import assert_never
+
+from foldline.processors.anomalies import anomalies_of
+from foldline.processors.fold_tools import fold_permission, fold_tool
+from foldline.processors.listing import bump, put, remember
+from foldline.schemas.envelope import Envelope
+from foldline.schemas.events import (
+    AnyEvent,
+    AssistantMessage,
+    BackgroundEnded,
+    BudgetSet,
+    CancellationRequested,
+    CheckpointCreated,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
+    ConfigChanged,
+    ConstraintLifted,
+    ConstraintSet,
+    ContextCleared,
+    ContextPruned,
+    ForeignRecord,
+    GoalSet,
+    HarnessStateSet,
+    HistoryRewound,
+    HookRan,
+    InputProvided,
+    InputRequested,
+    InstructionsSet,
+    LabelsSet,
+    MessageRetracted,
+    ModelCallCancelled,
+    ModelCallCompleted,
+    ModelCallFailed,
+    ModelCallStarted,
+    PermissionDenied,
+    PermissionExpired,
+    PermissionGranted,
+    PermissionRequested,
+    PlanUpdated,
+    RedactionApplied,
+    RetryScheduled,
+    SessionCancelled,
+    SessionCompleted,
+    SessionCreated,
+    SessionFailed,
+    SessionReopened,
+    SessionResumed,
+    SessionSuspended,
+    SteeringApplied,
+    SteeringExpired,
+    SteeringReceived,
+    SubagentEnded,
+    SubagentStarted,
+    SummaryCreated,
+    SystemObservation,
+    ToolBackgrounded,
+    ToolCallRequested,
+    ToolCallValidated,
+    ToolExecutionCancelled,
+    ToolExecutionCompleted,
+    ToolExecutionFailed,
+    ToolExecutionStarted,
+    ToolExecutionTimedOut,
+    ToolOutcomeResolved,
+    ToolOutcomeUnknown,
+    ToolResultProjected,
+    ToolsDeclared,
+    TurnEnded,
+    TurnStarted,
+    UnknownEvent,
+    Usage,
+    UsageCorrected,
+    UserFeedback,
+    UserMessage,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import (
+    CALL_ABANDONED,
+    CANCELLED,
+    COMPLETED,
+    CREATED,
+    FAILED,
+    FINISHED_KEPT,
+    IDLE,
+    MIRRORED,
+    NOT_BEGUN,
+    RUNNING,
+    SUSPENDED,
+    CallUsage,
+    Cancellation,
+    Compaction,
+    ModelCall,
+    OpenCompaction,
+    Ref,
+    Retry,
+    SessionState,
+    Steering,
+    Subagent,
+    Turn,
+)
+
+
+def initial(session_id: str) -> SessionState:
+    """The state of a session without events."""
+    return SessionState(session_id=session_id)
+
+
+def evolve(state: SessionState, recorded: Recorded) -> SessionState:
+    """The state after one more event; the given state is left as it is."""
+    after = copy_of(state)
+    fold_in(after, recorded)
+    return after
+
+
+def replay(state: SessionState, events: Iterable[Recorded]) -> SessionState:
+    """The state after these events, in their order; the given state is left alone."""
+    after = copy_of(state)
+    last: Recorded | None = None
+    for last in events:
+        _step(after, last.envelope, last.event)
+    if last is not None:
+        after.chain_head = hashlib.sha256(last.body).digest()
+    return after
+
+
+def fold_in(state: SessionState, recorded: Recorded) -> None:
+    """Evolve a state in place: for whoever owns it alone (a log's cache)."""
+    _step(state, recorded.envelope, recorded.event)
+    state.chain_head = hashlib.sha256(recorded.body).digest()
+
+
+def copy_of(state: SessionState) -> SessionState:
+    """A state that shares nothing that the fold changes in place.
+
+    The fold changes calls, totals and the compaction; everything else that a state
+    lists is put there once and taken out again.
+    """
+    return dataclasses.replace(
+        state,
+        usage=copy.copy(state.usage),
+        compaction=copy.copy(state.compaction),
+        calls={key: copy.copy(call) for key, call in state.calls.items()},
+        finished={key: copy.copy(call) for key, call in state.finished.items()},
+        instructions=state.instructions.copy(),
+        constraints=state.constraints.copy(),
+        harness_state=state.harness_state.copy(),
+        steering=state.steering.copy(),
+        handles=state.handles.copy(),
+        requests=state.requests.copy(),
+        grants=state.grants.copy(),
+        model_calls=state.model_calls.copy(),
+        model_usage=state.model_usage.copy(),
+        subagents=state.subagents.copy(),
+        retries=state.retries.copy(),
+        counts=state.counts.copy(),
+        anomalies=state.anomalies.copy(),
+        dropped=state.dropped.copy(),
+        window=state.window.copy(),
+    )
+
+
+def _step(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
+    """Fold one event in. Anomalies are judged on the state before it."""
+    for anomaly in anomalies_of(state, envelope, event):
+        bump(state.anomalies, anomaly)
+    state.seq = envelope.seq
+    state.recorded_at = envelope.recorded_at
+    state.window.append(envelope.event_id)
+    _dispatch(state, envelope, event)
+
+
+def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
+    match event:
+        case UnknownEvent():
+            bump(state.counts, event.type)
+            return
+        case (
+            ToolCallRequested()
+            | ToolExecutionStarted()
+            | ToolExecutionCompleted()
+            | ToolCallValidated()
+            | ToolExecutionFailed()
+            | ToolExecutionCancelled()
+            | ToolExecutionTimedOut()
+            | ToolBackgrounded()
+            | BackgroundEnded()
+            | ToolOutcomeUnknown()
+            | ToolOutcomeResolved()
+        ):
+            fold_tool(state, envelope, event)
+        case (
+            ModelCallStarted()
+            | ModelCallCompleted()
+            | ModelCallFailed()
+            | ModelCallCancelled()
+            | UsageCorrected()
+        ):
+            _model(state, envelope, event)
+        case (
+            AssistantMessage()
+            | UserMessage()
+            | SystemObservation()
+            | ToolResultProjected()
+            | UserFeedback()
+            | MessageRetracted()
+            | ContextPruned()
+            | HookRan()
+            | RedactionApplied()
+            | ForeignRecord()
+        ):
+            pass  # counted; their content is for projections
+        case TurnStarted() | TurnEnded():
+            _turn(state, envelope, event)
+        case (
+            PermissionRequested()
+            | PermissionGranted()
+            | PermissionDenied()
+            | PermissionExpired()
+            | InputRequested()
+            | InputProvided()
+        ):
+            fold_permission(state, envelope, event)
+        case SteeringReceived() | SteeringApplied() | SteeringExpired():
+            _steering(state, envelope, event)
+        case (
+            CompactionStarted()
+            | CompactionCompleted()
+            | CompactionFailed()
+            | SummaryCreated()
+            | ContextCleared()
+            | HistoryRewound()
+        ):
+            _context(state, envelope, event)
+        case (
+            SessionCreated()
+            | SessionSuspended()
+            | SessionResumed()
+            | SessionCompleted()
+            | SessionFailed()
+            | SessionCancelled()
+            | SessionReopened()
+            | CheckpointCreated()
+        ):
+            _session(state, envelope, event)
+        case (
+            GoalSet()
+            | PlanUpdated()
+            | BudgetSet()
+            | ToolsDeclared()
+            | ConfigChanged()
+            | LabelsSet()
+            | InstructionsSet()
+            | ConstraintSet()
+            | ConstraintLifted()
+            | HarnessStateSet()
+        ):
+            _in_force(state, envelope, event)
+        case (
+            SubagentStarted()
+            | SubagentEnded()
+            | RetryScheduled()
+            | CancellationRequested()
+        ):
+            _runtime(state, envelope, event)
+        case _:
+            assert_never(event)
+    bump(state.counts, type(event).__name__)
+
+
+def _turn(
+    state: SessionState, envelope: Envelope, event: TurnStarted | TurnEnded
+) -> None:
+    match event:
+        case TurnStarted():
+            turn_id = envelope.turn_id or envelope.event_id
+            state.turn = Turn(turn_id, event.trigger, envelope.seq)
+            _enter(state, RUNNING)
+        case TurnEnded():
+            _end_turn(state, envelope)
+            _enter(state, IDLE)
+        case _:
+            assert_never(event)
+
+
+def _enter(state: SessionState, phase: str) -> None:
+    """Step the status; a suspended mirror stays what its source says it is."""
+    state.phase = phase
+    state.suspended_from = ""
+
+
+def _end_turn(state: SessionState, envelope: Envelope) -> None:
+    """What a turn's end takes with it: its requests, its grants, calls never begun."""
+    state.requests.clear()
+    for grant in [g for g in state.grants.values() if g.scope == "TURN"]:
+        del state.grants[grant.grant_id]
+    if state.mode != MIRRORED:
+        for call in [c for c in state.calls.values() if c.status in NOT_BEGUN]:
+            call.status = CALL_ABANDONED
+            remember(state, call, envelope.seq)
+    if state.cancellation is not None and state.cancellation.target == "TURN":
+        state.cancellation = None
+    state.turn = None
+
+
+def _model(
+    state: SessionState,
+    envelope: Envelope,
+    event: ModelCallStarted
+    | ModelCallCompleted
+    | ModelCallFailed
+    | ModelCallCancelled
+    | UsageCorrected,
+) -> None:
+    match event:
+        case ModelCallStarted():
+            call = ModelCall(
+                event.model_call_id,
+                event.provider,
+                event.model,
+                event.purpose,
+                event.attempt,
+                envelope.seq,
+                envelope.epoch,
+                envelope.writer,
+                _log_time(envelope, event.deadline_ms),
+            )
+            put(state, "model_calls", state.model_calls, event.model_call_id, call)
+            state.retries.pop(event.model_call_id, None)
+        case ModelCallCompleted() | ModelCallFailed() | ModelCallCancelled():
+            state.model_calls.pop(event.model_call_id, None)
+            _set_usage(state, envelope, event.model_call_id, event.usage)
+        case UsageCorrected():
+            _set_usage(state, envelope, event.model_call_id, event.usage)
+        case _:
+            assert_never(event)
+
+
+def _log_time(envelope: Envelope, after_ms: int | None) -> int:
+    """A time that was given as milliseconds after the event's own recorded_at."""
+    return 0 if after_ms is None else envelope.recorded_at + after_ms * 1000
+
+
+_TOKEN_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_write_input_tokens",
+    "reasoning_output_tokens",
+)
+
+
+def _set_usage(
+    state: SessionState, envelope: Envelope, model_call_id: str, usage: Usage | None
+) -> None:
+    """Replace what was said of this call's usage: totals grow by the difference."""
+    known = state.model_usage.get(model_call_id)
+    before = known.usage if known else None
+    for name in _TOKEN_FIELDS:
+        new = (getattr(usage, name) or 0) if usage else 0
+        old = (getattr(before, name) or 0) if before else 0
+        if new != old:
+            setattr(state.usage, name, getattr(state.usage, name) + new - old)
+    state.model_usage[model_call_id] = CallUsage(
+        model_call_id, envelope.seq, envelope.epoch, envelope.writer, usage
+    )
+    if len(state.model_usage) > FINISHED_KEPT:
+        oldest = min(state.model_usage.values(), key=lambda call: call.seq)
+        del state.model_usage[oldest.model_call_id]
+
+
+def _steering(
+    state: SessionState,
+    envelope: Envelope,
+    event: SteeringReceived | SteeringApplied | SteeringExpired,
+) -> None:
+    match event:
+        case SteeringReceived():
+            steering = Steering(envelope.event_id, envelope.seq, event.mode)
+            put(state, "steering", state.steering, envelope.event_id, steering)
+            state.steering_latest = Ref(envelope.event_id, envelope.seq)
+        case SteeringApplied() | SteeringExpired():
+            state.steering.pop(event.steering_event_id, None)
+        case _:
+            assert_never(event)
+
+
+def _context(
+    state: SessionState,
+    envelope: Envelope,
+    event: CompactionStarted
+    | CompactionCompleted
+    | CompactionFailed
+    | SummaryCreated
+    | ContextCleared
+    | HistoryRewound,
+) -> None:
+    match event:
+        case CompactionStarted():
+            state.open_compaction = OpenCompaction(
+                event.compaction_id, event.base_seq, envelope.seq, envelope.epoch
+            )
+        case CompactionCompleted():
+            state.open_compaction = None
+            state.compaction = Compaction(
+                envelope.seq, event.from_seq, event.to_seq, event.base_seq
+            )
+        case CompactionFailed():
+            state.open_compaction = None
+        case SummaryCreated():
+            if state.compaction is not None:
+                state.compaction.summary_seq = envelope.seq
+        case ContextCleared():
+            state.cleared_seq = envelope.seq
+            state.compaction = None
+        case HistoryRewound():
+            state.rewound_seq = envelope.seq
+            state.rewound_to = event.to_seq
+        case _:
+            assert_never(event)
+
+
+def _session(
+    state: SessionState,
+    envelope: Envelope,
+    event: SessionCreated
+    | SessionSuspended
+    | SessionResumed
+    | SessionCompleted
+    | SessionFailed
+    | SessionCancelled
+    | SessionReopened
+    | CheckpointCreated,
+) -> None:
+    match event:
+        case SessionCreated():
+            _created(state, envelope, event)
+        case SessionSuspended():
+            if state.phase != SUSPENDED:
+                state.suspended_from = state.phase
+            state.phase = SUSPENDED
+            state.reason = event.reason
+        case SessionResumed():
+            if state.phase == SUSPENDED:
+                was = state.suspended_from
+                _enter(state, IDLE if was in ("", CREATED) else was)
+            _claim(state, envelope)
+        case SessionReopened():
+            _enter(state, IDLE)
+            state.reason = ""
+            _claim(state, envelope)
+        case SessionCompleted():
+            _end(state, envelope, COMPLETED, event.outcome)
+        case SessionFailed():
+            _end(state, envelope, FAILED, event.error_type)
+        case SessionCancelled():
+            _end(state, envelope, CANCELLED, event.reason)
+        case CheckpointCreated():
+            state.checkpoint_seq = envelope.seq
+        case _:
+            assert_never(event)
+
+
+def _created(state: SessionState, envelope: Envelope, event: SessionCreated) -> None:
+    state.session_id = envelope.session_id
+    state.tenant = envelope.tenant
+    state.agent = event.agent
+    state.mode = event.mode
+    state.relation = event.relation
+    state.parent_session_id = event.parent_session_id or ""
+    state.parent_call_id = event.parent_call_id or ""
+    state.fork_seq = event.fork_seq or 0
+    state.created_event_id = envelope.event_id
+    state.created_at = envelope.recorded_at
+    if event.mode != MIRRORED and envelope.epoch == 1:
+        _claim(state, envelope)
+    for name in event.inherits:
+        _inherit(state, envelope, name)
+
+
+def _inherit(state: SessionState, envelope: Envelope, name: str) -> None:
+    """What a fork goes on with is held by its creation."""
+    kind, _, key = name.partition(":")
+    ref = Ref(envelope.event_id, envelope.seq, key)
+    match kind:
+        case "goal":
+            state.goal = ref
+        case "plan":
+            state.plan = ref
+        case "budget":
+            state.budget = ref
+        case "tools":
+            state.tools = ref
+        case "instructions":
+            state.instructions[key] = ref
+        case "constraint":
+            state.constraints[key] = ref
+        case _:
+            bump(state.dropped, f"inherits {kind}")
+
+
+def _claim(state: SessionState, envelope: Envelope) -> None:
+    """A new epoch; what the old owner had begun to compact is void."""
+    if state.mode == MIRRORED:
+        return
+    state.epoch = envelope.epoch
+    state.owner = envelope.writer
+    state.claimed_seq = envelope.seq
+    state.open_compaction = None
+
+
+def _end(state: SessionState, envelope: Envelope, phase: str, reason: str) -> None:
+    _end_turn(state, envelope)
+    state.cancellation = None
+    state.retries.clear()
+    state.reason = reason
+    _enter(state, phase)
+
+
+def _in_force(
+    state: SessionState,
+    envelope: Envelope,
+    event: GoalSet
+    | PlanUpdated
+    | BudgetSet
+    | ToolsDeclared
+    | ConfigChanged
+    | LabelsSet
+    | InstructionsSet
+    | ConstraintSet
+    | ConstraintLifted
+    | HarnessStateSet,
+) -> None:
+    """Set-up and intent: the state says which event holds what is in force."""
+    ref = Ref(envelope.event_id, envelope.seq)
+    match event:
+        case GoalSet():
+            state.goal = ref
+        case PlanUpdated():
+            state.plan = ref
+        case BudgetSet():
+            state.budget = ref
+        case ToolsDeclared():
+            state.tools = ref
+        case ConfigChanged():
+            state.config = ref
+        case LabelsSet():
+            state.labels = ref
+        case InstructionsSet():
+            ref.key = event.role
+            put(state, "instructions", state.instructions, event.role, ref)
+        case ConstraintSet():
+            ref.key = event.constraint_id
+            put(state, "constraints", state.constraints, event.constraint_id, ref)
+        case ConstraintLifted():
+            state.constraints.pop(event.constraint_id, None)
+        case HarnessStateSet():
+            ref.key = f"{event.state_namespace}/{event.key}"
+            if event.removed:
+                state.harness_state.pop(ref.key, None)
+            else:
+                put(state, "harness_state", state.harness_state, ref.key, ref)
+        case _:
+            assert_never(event)
+
+
+def _runtime(
+    state: SessionState,
+    envelope: Envelope,
+    event: SubagentStarted | SubagentEnded | RetryScheduled | CancellationRequested,
+) -> None:
+    match event:
+        case SubagentStarted():
+            child = Subagent(event.child_session_id, event.call_id or "", envelope.seq)
+            put(state, "subagents", state.subagents, event.child_session_id, child)
+        case SubagentEnded():
+            state.subagents.pop(event.child_session_id, None)
+        case RetryScheduled():
+            retry = Retry(
+                event.target,
+                event.attempt,
+                _log_time(envelope, event.not_before_ms),
+                envelope.seq,
+            )
+            put(state, "retries", state.retries, event.target, retry)
+        case CancellationRequested():
+            state.cancellation = Cancellation(
+                event.target, event.target_id or "", event.reason, envelope.seq
+            )
+        case _:
+            assert_never(event)

@@ -1,0 +1,138 @@
+"""The port of every log: append with a verdict, read, follow, list. And its leases.
+
+`foldline.testing` ships the contract suite that every implementation passes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from foldline.processors.blobs import BlobStore
+from foldline.schemas.recorded import Append, Recorded
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """What a listing shows of a session, from an index: no event is read for it.
+
+    Times are log times in microseconds.
+    """
+
+    session_id: str
+    tenant: str
+    agent: str
+    mode: str
+    status: str
+    seq: int
+    epoch: int
+    owner: str
+    parent_session_id: str
+    created_at: int
+    recorded_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who says that it owns a session, and whether it still lives.
+
+    `alive` is the log's judgement by its own clock: renewed within its time to live,
+    and, where the log can tell, its process not dead. `expires_in_ms` is 0 for a dead one.
+    """
+
+    session_id: str
+    epoch: int
+    writer: str
+    alive: bool
+    expires_in_ms: int
+
+
+class Leases(Protocol):
+    """Owner liveness. Never folded, never part of a session's history."""
+
+    def renew(self, session_id: str, *, epoch: int, writer: str, ttl_ms: int) -> None:
+        """Say that this writer lives. A lease of a lower epoch replaces no higher one."""
+        ...
+
+    def release(self, session_id: str, *, epoch: int, writer: str) -> None:
+        """Give the lease up at once; nothing happens if another writer holds it."""
+        ...
+
+    def get(self, session_id: str) -> Lease | None:
+        """The lease of a session; None where none was ever taken or it was released."""
+        ...
+
+
+class Log(Protocol):
+    """One ordered, durable stream of events per session.
+
+    Every method may be called from any thread. What blocks is the disk or the broker.
+    """
+
+    @property
+    def url(self) -> str:
+        """The URL that opens this log."""
+        ...
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of this log's sessions."""
+        ...
+
+    @property
+    def blobs(self) -> BlobStore:
+        """Where bodies above the inline limit are kept."""
+        ...
+
+    def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        """Answer appends, in order. ACCEPTED means what the log's kind promises.
+
+        Each is admitted on the state that those before it made; a refusal of one does
+        not undo the others.
+
+        Raises:
+            LogUnavailableError: no answer: none of these appends is recorded.
+        """
+        ...
+
+    def events(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """Whole events with after_seq < seq <= upto_seq, in order. None for no session."""
+        ...
+
+    def structure(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """The same without content, for folding."""
+        ...
+
+    def event_ids(self, session_id: str) -> Iterator[str]:
+        """Every event id of a session, in order (what an importer compares with)."""
+        ...
+
+    def state(
+        self, session_id: str, *, at_seq: int | None = None
+    ) -> SessionState | None:
+        """The state at the head, or as it was at a seq. The caller may keep it.
+
+        None where the session does not exist, or had no event at that seq.
+        """
+        ...
+
+    def follow(
+        self, session_id: str, *, after_seq: int, timeout_ms: int
+    ) -> list[Recorded]:
+        """The events after a seq, waiting for the first; empty after the time-out."""
+        ...
+
+    def sessions(
+        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+    ) -> list[SessionSummary]:
+        """Sessions, the most recently active first."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and threads. A closed log is not used again."""
+        ...

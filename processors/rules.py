@@ -1,0 +1,581 @@
+"""The rules of an owned session: what may follow what. Each has a name and a sentence.
+
+`broken_rule` gives the first rule that an append breaks, `broken_limit` the first list
+that is full. `LEGAL_IN` is the status table; `docs/states.md` prints it.
+"""
+
+from dataclasses import dataclass
+
+from foldline.processors.listing import LIMITS
+from foldline.schemas.authority import authority_of
+from foldline.schemas.events import (
+    AnyEvent,
+    BackgroundEnded,
+    CheckpointCreated,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
+    ConstraintLifted,
+    ConstraintSet,
+    HarnessStateSet,
+    HistoryRewound,
+    InputProvided,
+    InputRequested,
+    InstructionsSet,
+    ModelCallCancelled,
+    ModelCallCompleted,
+    ModelCallFailed,
+    ModelCallStarted,
+    PermissionDenied,
+    PermissionExpired,
+    PermissionGranted,
+    PermissionRequested,
+    RetryScheduled,
+    SessionCompleted,
+    SteeringApplied,
+    SteeringExpired,
+    SteeringReceived,
+    SubagentEnded,
+    SubagentStarted,
+    SummaryCreated,
+    ToolBackgrounded,
+    ToolCallRequested,
+    ToolCallValidated,
+    ToolExecutionCancelled,
+    ToolExecutionCompleted,
+    ToolExecutionFailed,
+    ToolExecutionStarted,
+    ToolExecutionTimedOut,
+    ToolOutcomeResolved,
+    ToolOutcomeUnknown,
+    TurnEnded,
+    TurnStarted,
+    UnknownEvent,
+    UsageCorrected,
+    type_of,
+)
+from foldline.schemas.recorded import Append
+from foldline.schemas.state import (
+    CALL_BACKGROUND,
+    CALL_DENIED,
+    CALL_EXPIRED,
+    CALL_FAILED,
+    CALL_NOT_EXECUTED,
+    CALL_REQUESTED,
+    CALL_RUNNING,
+    CALL_TIMED_OUT,
+    CALL_UNKNOWN,
+    CALL_WAITING,
+    CANCELLED,
+    COMPLETED,
+    CREATED,
+    EXECUTING,
+    FAILED,
+    IDLE,
+    NOT_BEGUN,
+    RUNNING,
+    STATUSES,
+    SUSPENDED,
+    WAITING_APPROVAL,
+    Call,
+    SessionState,
+)
+
+RULES: dict[str, str] = {
+    "known_seq": "known_seq is above the session's last seq",
+    "fork_point": "a fork, and nothing else, names the seq it forks at",
+    "claim_without_expected_seq": "a claim must carry the seq it was planned from",
+    "requires": "an event that this append requires is not recorded",
+    "status": "an event of this type does not happen in this status",
+    "turn_id": "the event names another turn than the open one",
+    "call_exists": "a call of this id was already requested",
+    "redelivered": "the provider sent an open call again; it runs once",
+    "no_request": "nobody requested this call",
+    "call_waiting": "the call waits for permission",
+    "call_denied": "the call was denied",
+    "call_expired": "the request for permission expired; ask again",
+    "call_begun": "the call has begun or ended",
+    "call_running": "the call is executing",
+    "attempt": "attempts are counted from 1, one by one",
+    "unsafe_retry": "what began may have happened, and repeating it is not safe",
+    "start_by_not_passed": "until its start_by has passed the effect may still begin",
+    "operation_id": "a retry carries the operation_id of the first attempt",
+    "effect": "effect is READ_ONLY, IDEMPOTENT, RECONCILABLE or UNSAFE",
+    "not_started": "an outcome of an attempt that was not started",
+    "already_ended": "the attempt has a confirmed end",
+    "not_unknown": "only what began and has no confirmed end is unknown or resolved",
+    "outcome": "the outcome is none of those this event may have",
+    "unknown_handle": "nothing runs under this handle",
+    "handle_exists": "something runs under this handle",
+    "request_exists": "a request of this id is pending",
+    "no_pending_request": "no request of this id is pending",
+    "request_expired": "the request expired by log time; make a new one",
+    "args_hash": "the answer is about other arguments than the call's",
+    "not_a_person": "a decision by a PERSON comes from an actor of kind PERSON",
+    "scope": "scope is CALL, TURN or SESSION",
+    "open_work": "a turn or session is not done while a call of it has no outcome",
+    "model_call_exists": "a model call of this id is open or has ended",
+    "model_call_not_open": "no model call of this id is open",
+    "usage_unknown": "no usage of this model call is known any more",
+    "no_such_steering": "no steering of this event id is pending",
+    "steering_mode": "mode is INTERRUPT, NEXT_TURN or ON_IDLE",
+    "no_such_constraint": "no constraint of this id is in force",
+    "compaction_beyond_base": "a compaction ends at or before its base_seq",
+    "compaction_stale": "since base_seq came a compaction, a rewind or a new epoch",
+    "compaction_open": "another compaction is open",
+    "no_such_compaction": "no compaction of this id is open",
+    "range": "a range of seqs that the session does not have",
+    "checkpoint_seq": "upto_seq is not the session's last seq",
+    "subagent_exists": "a child of this id is open",
+    "no_such_subagent": "no child of this id is open",
+    "unknown_type": "a writer may not decide by an event this log does not know",
+}
+"""Every rule by name, with what it says."""
+
+EFFECTS = ("READ_ONLY", "IDEMPOTENT", "RECONCILABLE", "UNSAFE")
+SAFE_TO_REPEAT = ("READ_ONLY", "IDEMPOTENT")
+STEERING_MODES = ("INTERRUPT", "NEXT_TURN", "ON_IDLE")
+
+_ALL = frozenset(STATUSES)
+_ENDED = frozenset({COMPLETED, FAILED, CANCELLED})
+_OPEN = _ALL - _ENDED
+_ACTIVE = _OPEN - {SUSPENDED}
+_IN_TURN = frozenset({RUNNING, WAITING_APPROVAL})
+_ANSWERABLE = _IN_TURN | {SUSPENDED}
+
+LEGAL_IN: dict[str, frozenset[str]] = {
+    "TurnStarted": frozenset({CREATED, IDLE}),
+    "TurnEnded": _IN_TURN,
+    "AssistantMessage": _IN_TURN,
+    "ModelCallStarted": _ACTIVE,
+    "ToolCallRequested": _IN_TURN,
+    "ToolCallValidated": _IN_TURN,
+    "ToolExecutionStarted": _IN_TURN,
+    "ToolBackgrounded": _ALL,
+    "ToolExecutionCompleted": _ALL,
+    "ToolExecutionFailed": _ALL,
+    "ToolExecutionCancelled": _ALL,
+    "ToolExecutionTimedOut": _ALL,
+    "BackgroundEnded": _ALL,
+    "ToolOutcomeUnknown": _OPEN,
+    "ToolOutcomeResolved": _ALL,
+    "ModelCallCompleted": _ALL,
+    "ModelCallFailed": _ALL,
+    "ModelCallCancelled": _ALL,
+    "UsageCorrected": _ALL,
+    "PermissionRequested": _IN_TURN,
+    "PermissionGranted": _ANSWERABLE,
+    "PermissionDenied": _ANSWERABLE,
+    "PermissionExpired": _ANSWERABLE,
+    "InputRequested": _IN_TURN,
+    "InputProvided": _ANSWERABLE,
+    "CompactionStarted": _ACTIVE,
+    "CompactionCompleted": _ACTIVE,
+    "CompactionFailed": _ACTIVE,
+    "SessionSuspended": _ACTIVE,
+    "SessionResumed": _OPEN,
+    "SessionCompleted": frozenset({RUNNING, IDLE}),
+    "SessionFailed": _OPEN,
+    "SessionCancelled": _OPEN,
+    "SessionReopened": _ENDED,
+    "UserFeedback": _ALL,
+    "LabelsSet": _ALL,
+    "RedactionApplied": _ALL,
+}
+"""In which statuses an event may be recorded; a type not listed: in every open one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that an append breaks; `related` is an open call that it repeats."""
+
+    rule: str
+    related: str | None = None
+
+
+def legal_in(event_type: str) -> frozenset[str]:
+    """The statuses in which an event of this type may be recorded."""
+    return LEGAL_IN.get(event_type, _OPEN)
+
+
+def facts_owner(state: SessionState, event: AnyEvent) -> tuple[int, str] | None:
+    """Epoch and writer that began what this fact ends, if it is still open."""
+    match event:
+        case (
+            ToolExecutionCompleted()
+            | ToolExecutionFailed()
+            | ToolExecutionCancelled()
+            | ToolExecutionTimedOut()
+            | ToolBackgrounded()
+        ):
+            call = state.calls.get(event.call_id) or state.finished.get(event.call_id)
+            open_ = call is not None and not call.confirmed >> event.attempt & 1
+            return (call.epoch, call.writer) if call is not None and open_ else None
+        case BackgroundEnded():
+            begun = state.handles.get(event.handle)
+        case ModelCallCompleted() | ModelCallFailed() | ModelCallCancelled():
+            begun = state.model_calls.get(event.model_call_id)
+        case UsageCorrected():
+            begun = state.model_usage.get(event.model_call_id)
+        case _:
+            begun = None
+    return (begun.epoch, begun.writer) if begun is not None else None
+
+
+def broken_limit(state: SessionState, event: AnyEvent) -> str | None:
+    """The name of a list that this event would make too long."""
+    match event:
+        case ToolCallRequested():
+            name, count = "open_calls", len(state.calls)
+        case SteeringReceived():
+            name, count = "steering", len(state.steering)
+        case PermissionRequested() | InputRequested():
+            name, count = "requests", len(state.requests)
+        case ToolBackgrounded():
+            name, count = "handles", len(state.handles)
+        case PermissionGranted(scope="TURN" | "SESSION"):
+            name, count = "grants", len(state.grants)
+        case ModelCallStarted():
+            name, count = "model_calls", len(state.model_calls)
+        case ConstraintSet() if event.constraint_id not in state.constraints:
+            name, count = "constraints", len(state.constraints)
+        case InstructionsSet() if event.role not in state.instructions:
+            name, count = "instructions", len(state.instructions)
+        case HarnessStateSet() if _state_key(event) not in state.harness_state:
+            name, count = "harness_state", len(state.harness_state)
+        case SubagentStarted():
+            name, count = "subagents", len(state.subagents)
+        case RetryScheduled() if event.target not in state.retries:
+            name, count = "retries", len(state.retries)
+        case ToolExecutionStarted():
+            name, count = "attempts", event.attempt - 1
+        case _:
+            return None
+    return name if count >= LIMITS[name] else None
+
+
+def _state_key(event: HarnessStateSet) -> str:
+    return f"{event.state_namespace}/{event.key}"
+
+
+def broken_rule(state: SessionState, append: Append, now: int) -> Broken | None:
+    """The first rule that the append breaks; None if it may be recorded."""
+    event = append.event
+    rule = (
+        _general(state, append)
+        or _turn_rule(state, append)
+        or _tool_rule(state, event, now)
+        or _permission_rule(state, append, now)
+        or _model_rule(state, event)
+        or _context_rule(state, event)
+        or _session_rule(state, event)
+    )
+    if isinstance(rule, Broken):
+        return rule
+    return Broken(rule) if rule else None
+
+
+def _general(state: SessionState, append: Append) -> str:
+    event = append.event
+    if authority_of(event) == "claim" and append.expected_seq is None:
+        return "claim_without_expected_seq"
+    if any(state.seq_of(event_id) is None for event_id in append.requires):
+        return "requires"
+    if isinstance(event, UnknownEvent):
+        return "unknown_type"
+    return "" if state.status in legal_in(type_of(event)) else "status"
+
+
+def _turn_rule(state: SessionState, append: Append) -> str:
+    turn_id = append.envelope.turn_id
+    match append.event:
+        case TurnStarted():
+            return "" if turn_id else "turn_id"
+        case TurnEnded():
+            open_id = state.turn.turn_id if state.turn else None
+            if turn_id != open_id:
+                return "turn_id"
+            if append.event.outcome not in ("DONE", "ABORTED", "FAILED", "LIMIT"):
+                return "outcome"
+            return (
+                "open_work" if append.event.outcome == "DONE" and _busy(state) else ""
+            )
+        case SessionCompleted():
+            return "open_work" if _busy(state) else ""
+        case _:
+            return ""
+
+
+def _busy(state: SessionState) -> bool:
+    """Whether a call of the open turn has neither outcome nor handle nor is unknown."""
+    resting = (CALL_BACKGROUND, CALL_UNKNOWN, CALL_DENIED, CALL_EXPIRED)
+    return any(call.status not in resting for call in state.calls.values())
+
+
+def _tool_rule(state: SessionState, event: AnyEvent, now: int) -> str | Broken:
+    match event:
+        case ToolCallRequested():
+            return _request_rule(state, event)
+        case ToolCallValidated():
+            call = state.calls.get(event.call_id)
+            if call is None:
+                return "no_request"
+            return "" if call.status in NOT_BEGUN else "call_begun"
+        case ToolExecutionStarted():
+            return _start_rule(state, event, now)
+        case (
+            ToolExecutionCompleted()
+            | ToolExecutionFailed()
+            | ToolExecutionCancelled()
+            | ToolExecutionTimedOut()
+        ):
+            return _outcome_rule(state, event.call_id, event.attempt)
+        case ToolBackgrounded():
+            if event.handle in state.handles:
+                return "handle_exists"
+            return _outcome_rule(state, event.call_id, event.attempt)
+        case BackgroundEnded():
+            return "" if event.handle in state.handles else "unknown_handle"
+        case ToolOutcomeUnknown():
+            return _unknown_rule(state, event.call_id, event.attempt)
+        case ToolOutcomeResolved():
+            return _resolved_rule(state, event, now)
+        case _:
+            return ""
+
+
+def _request_rule(state: SessionState, event: ToolCallRequested) -> str | Broken:
+    if event.call_id in state.calls or event.call_id in state.finished:
+        return "call_exists"
+    turn_id = state.turn.turn_id if state.turn else ""
+    for call in state.calls.values():
+        if (
+            event.provider_call_id
+            and call.provider_call_id == event.provider_call_id
+            and call.args_hash == event.args_hash
+            and call.turn_id == turn_id
+        ):
+            return Broken("redelivered", call.call_id)
+    return ""
+
+
+_NOT_PERMITTED = {
+    CALL_WAITING: "call_waiting",
+    CALL_DENIED: "call_denied",
+    CALL_EXPIRED: "call_expired",
+}
+
+
+def _start_rule(state: SessionState, event: ToolExecutionStarted, now: int) -> str:
+    if event.effect not in EFFECTS:
+        return "effect"
+    call = state.calls.get(event.call_id)
+    if call is None:
+        call = state.finished.get(event.call_id)
+        if call is None:
+            return "no_request"
+        if call.status == CALL_DENIED:
+            return "call_denied"
+        if call.status not in (CALL_FAILED, CALL_TIMED_OUT, CANCELLED):
+            return "already_ended"
+    if call.status in _NOT_PERMITTED:
+        return _NOT_PERMITTED[call.status]
+    if event.attempt != call.attempt + 1:
+        return "attempt"
+    return _retry_rule(call, event, now) if call.attempt else ""
+
+
+def _retry_rule(call: Call, event: ToolExecutionStarted, now: int) -> str:
+    """A further attempt: only where repeating is safe, or nothing happened."""
+    if event.operation_id != call.operation_id:
+        return "operation_id"
+    if call.executed != "NO" and call.effect not in SAFE_TO_REPEAT:
+        return "unsafe_retry"
+    if call.status == CALL_RUNNING and now <= call.start_by_at:
+        return "start_by_not_passed"
+    if call.status == CALL_BACKGROUND:
+        return "call_running"
+    return ""
+
+
+def _outcome_rule(state: SessionState, call_id: str, attempt: int) -> str:
+    call = state.calls.get(call_id) or state.finished.get(call_id)
+    if call is None:
+        return "no_request"
+    if not 1 <= attempt <= call.attempt:
+        return "not_started"
+    return "already_ended" if call.confirmed >> attempt & 1 else ""
+
+
+def _unknown_rule(state: SessionState, call_id: str, attempt: int) -> str:
+    call = state.calls.get(call_id)
+    if call is None:
+        return "already_ended" if call_id in state.finished else "no_request"
+    begun = call.status in EXECUTING or call.status == CALL_BACKGROUND
+    return "" if begun and attempt == call.attempt else "not_unknown"
+
+
+def _resolved_rule(state: SessionState, event: ToolOutcomeResolved, now: int) -> str:
+    if event.outcome not in ("COMPLETED", "FAILED", CALL_NOT_EXECUTED):
+        return "outcome"
+    call = state.calls.get(event.call_id)
+    if call is None:
+        return "already_ended" if event.call_id in state.finished else "no_request"
+    begun = call.status in EXECUTING or call.status in (CALL_BACKGROUND, CALL_UNKNOWN)
+    if not begun or event.attempt != call.attempt:
+        return "not_unknown"
+    if event.outcome == CALL_NOT_EXECUTED and now <= call.start_by_at:
+        return "start_by_not_passed"
+    return ""
+
+
+def _permission_rule(state: SessionState, append: Append, now: int) -> str:
+    event = append.event
+    match event:
+        case PermissionRequested():
+            return _ask_rule(state, event)
+        case InputRequested():
+            return "request_exists" if event.request_id in state.requests else ""
+        case PermissionGranted() | PermissionDenied():
+            person = append.envelope.actor.kind == "PERSON"
+            if event.decided_by == "PERSON" and not person:
+                return "not_a_person"
+            if event.decided_by not in ("PERSON", "POLICY", "EARLIER_GRANT"):
+                return "outcome"
+            return _answer_rule(state, event, now)
+        case PermissionExpired():
+            return "" if event.request_id in state.requests else "no_pending_request"
+        case InputProvided():
+            return _input_rule(state, event, now)
+        case _:
+            return ""
+
+
+def _ask_rule(state: SessionState, event: PermissionRequested) -> str:
+    if event.request_id in state.requests:
+        return "request_exists"
+    if event.call_id is None:
+        return ""
+    call = state.calls.get(event.call_id)
+    if call is None:
+        return "no_request"
+    if event.args_hash != call.args_hash:
+        return "args_hash"
+    askable = (CALL_REQUESTED, CALL_EXPIRED, CALL_DENIED, CALL_NOT_EXECUTED)
+    return "" if call.status in askable else "call_begun"
+
+
+def _answer_rule(
+    state: SessionState, event: PermissionGranted | PermissionDenied, now: int
+) -> str:
+    if isinstance(event, PermissionGranted) and event.scope not in (
+        "CALL",
+        "TURN",
+        "SESSION",
+    ):
+        return "scope"
+    request = state.requests.get(event.request_id or "")
+    if request is None and (event.request_id or event.decided_by == "PERSON"):
+        return "no_pending_request"
+    if request is not None and request.expires_at and now > request.expires_at:
+        return "request_expired"
+    call_id = event.call_id or (request.call_id if request else "")
+    if request is not None and call_id != request.call_id:
+        return "no_pending_request"
+    if not call_id:
+        return ""
+    call = state.calls.get(call_id)
+    if call is None:
+        return "no_request"
+    if call.status not in NOT_BEGUN:
+        return "call_begun"
+    if isinstance(event, PermissionGranted) and event.args_hash != call.args_hash:
+        return "args_hash"
+    return ""
+
+
+def _input_rule(state: SessionState, event: InputProvided, now: int) -> str:
+    request = state.requests.get(event.request_id)
+    if request is None or request.kind != "INPUT":
+        return "no_pending_request"
+    if request.expires_at and now > request.expires_at:
+        return "request_expired"
+    return ""
+
+
+def _model_rule(state: SessionState, event: AnyEvent) -> str:
+    match event:
+        case ModelCallStarted():
+            known = (
+                event.model_call_id in state.model_calls
+                or event.model_call_id in state.model_usage
+            )
+            return "model_call_exists" if known else ""
+        case ModelCallCompleted() | ModelCallFailed() | ModelCallCancelled():
+            is_open = event.model_call_id in state.model_calls
+            return "" if is_open else "model_call_not_open"
+        case UsageCorrected():
+            return "" if event.model_call_id in state.model_usage else "usage_unknown"
+        case _:
+            return ""
+
+
+def _context_rule(state: SessionState, event: AnyEvent) -> str:
+    match event:
+        case CompactionStarted():
+            if state.open_compaction is not None:
+                return "compaction_open"
+            return _base_rule(state, event.base_seq)
+        case CompactionCompleted():
+            if not 1 <= event.from_seq <= event.to_seq:
+                return "range"
+            if event.to_seq > event.base_seq:
+                return "compaction_beyond_base"
+            return _base_rule(state, event.base_seq)
+        case CompactionFailed():
+            is_open = state.open_compaction is not None and (
+                state.open_compaction.compaction_id == event.compaction_id
+            )
+            return "" if is_open else "no_such_compaction"
+        case SummaryCreated():
+            inside = 1 <= event.from_seq <= event.to_seq <= state.seq
+            return "" if inside else "range"
+        case HistoryRewound():
+            return "" if 0 <= event.to_seq <= state.seq else "range"
+        case _:
+            return ""
+
+
+def _base_rule(state: SessionState, base_seq: int) -> str:
+    if not 1 <= base_seq <= state.seq:
+        return "range"
+    newest = max(
+        state.compaction.seq if state.compaction else 0,
+        state.rewound_seq,
+        state.cleared_seq,
+        # The first owner's claim is the creation itself: nothing is older than it.
+        state.claimed_seq if state.epoch > 1 else 0,
+    )
+    return "compaction_stale" if base_seq < newest else ""
+
+
+def _session_rule(state: SessionState, event: AnyEvent) -> str:
+    match event:
+        case SteeringReceived():
+            return "" if event.mode in STEERING_MODES else "steering_mode"
+        case SteeringApplied() | SteeringExpired():
+            pending = event.steering_event_id in state.steering
+            return "" if pending else "no_such_steering"
+        case ConstraintLifted():
+            known = event.constraint_id in state.constraints
+            return "" if known else "no_such_constraint"
+        case CheckpointCreated():
+            return "" if event.upto_seq == state.seq else "checkpoint_seq"
+        case SubagentStarted():
+            is_open = event.child_session_id in state.subagents
+            return "subagent_exists" if is_open else ""
+        case SubagentEnded():
+            is_open = event.child_session_id in state.subagents
+            return "" if is_open else "no_such_subagent"
+        case _:
+            return ""

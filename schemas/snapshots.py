@@ -1,0 +1,273 @@
+"""Snapshots: a state as registered Avro bytes, and the hash that tells two states apart.
+
+The schema is made from the dataclasses of `foldline.schemas.state`. Dictionaries become
+arrays sorted by their key; counters become arrays of {name, count}; the window of event
+ids becomes one run of 16 bytes each. The hash leaves out the chain head and the log
+times, so that the same appends give the same hash on every log.
+"""
+
+import dataclasses
+import hashlib
+import io
+import types
+import typing
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import fastavro
+
+from foldline.errors import DecodeError
+from foldline.schemas.avsc import NAMESPACE
+from foldline.schemas.record import Record
+from foldline.schemas.state import FOLD_VERSION, WINDOW, SessionState
+
+_PRIMITIVES: dict[Any, str] = {
+    str: "string",
+    int: "long",
+    bool: "boolean",
+    bytes: "bytes",
+}
+
+# Fields that differ between logs that took the same appends.
+_LOG_TIMES: dict[str, frozenset[str]] = {
+    "SessionState": frozenset({"created_at", "recorded_at", "chain_head"}),
+    "Call": frozenset({"start_by_at", "deadline_at"}),
+    "PendingRequest": frozenset({"expires_at"}),
+    "ModelCall": frozenset({"deadline_at"}),
+    "Retry": frozenset({"not_before_at"}),
+}
+
+_Encode = Callable[[Any], Any]
+
+
+def snapshot_schema(*, version: int = 1) -> dict[str, Any]:
+    """The published Avro schema of a snapshot."""
+    named: set[str] = set()
+    return {
+        "type": "record",
+        "name": "Snapshot",
+        "namespace": NAMESPACE,
+        "doc": "A session's state as of its seq, made by one version of the fold.",
+        "foldline_type": "Snapshot",
+        "foldline_schema_version": version,
+        "fields": [
+            {"name": "fold_version", "type": "long"},
+            {"name": "state_hash", "type": "bytes"},
+            {"name": "state", "type": _schema(SessionState, named)},
+        ],
+    }
+
+
+def _schema(hint: Any, named: set[str]) -> Any:
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        inner = next(a for a in arguments if a is not types.NoneType)
+        return ["null", _schema(inner, named)]
+    if origin is dict:
+        if arguments[1] is int:
+            return {"type": "array", "items": _count_schema(named)}
+        return {"type": "array", "items": _schema(arguments[1], named)}
+    if origin is deque:
+        return "bytes"
+    if hint in _PRIMITIVES:
+        return _PRIMITIVES[hint]
+    return _record(hint, named)
+
+
+def _count_schema(named: set[str]) -> Any:
+    if "Count" in named:
+        return f"{NAMESPACE}.Count"
+    named.add("Count")
+    return {
+        "type": "record",
+        "name": "Count",
+        "namespace": NAMESPACE,
+        "fields": [
+            {"name": "name", "type": "string"},
+            {"name": "count", "type": "long"},
+        ],
+    }
+
+
+def _record(cls: Any, named: set[str]) -> Any:
+    name = cls.__name__
+    if name in named:
+        return f"{NAMESPACE}.{name}"
+    named.add(name)
+    hints = _hints(cls)
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": NAMESPACE,
+        "fields": [_field(key, _schema(hint, named)) for key, hint in hints.items()],
+    }
+
+
+def _field(name: str, schema: Any) -> dict[str, Any]:
+    """A field that a later fold may take away again: every one has a default."""
+    defaults: dict[str, Any] = {"string": "", "long": 0, "boolean": False, "bytes": ""}
+    field: dict[str, Any] = {"name": name, "type": schema}
+    if isinstance(schema, list):
+        field["default"] = None
+    elif isinstance(schema, str) and schema in defaults:
+        field["default"] = defaults[schema]
+    elif isinstance(schema, dict) and cast("dict[str, Any]", schema)["type"] == "array":
+        field["default"] = []
+    return field
+
+
+def _hints(cls: Any) -> dict[str, Any]:
+    if issubclass(cls, Record):
+        return {name: info.annotation for name, info in cls.model_fields.items()}
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def _encoder(hint: Any, *, hashed: bool) -> _Encode | None:
+    """A function from a state's value to Avro's; None where it is the value itself."""
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        inner = next(a for a in arguments if a is not types.NoneType)
+        encode = _encoder(inner, hashed=hashed)
+        return encode and (lambda value: None if value is None else encode(value))
+    if origin is dict:
+        if arguments[1] is int:
+            return lambda counts: [
+                {"name": name, "count": count} for name, count in sorted(counts.items())
+            ]
+        item = _encoder(arguments[1], hashed=hashed)
+        assert item is not None  # noqa: S101 - every listed thing is a record
+        return lambda things: [item(thing) for _, thing in sorted(things.items())]
+    if origin is deque:
+        return lambda ids: bytes.fromhex("".join(ids).replace("-", ""))
+    if hint in _PRIMITIVES:
+        return None
+    return _record_encoder(hint, hashed=hashed)
+
+
+def _record_encoder(cls: Any, *, hashed: bool) -> _Encode:
+    left_out = _LOG_TIMES.get(cls.__name__, frozenset()) if hashed else frozenset()
+    plain: list[str] = []
+    coded: list[tuple[str, _Encode]] = []
+    blank: dict[str, Any] = {}
+    for name, hint in _hints(cls).items():
+        if name in left_out:
+            blank[name] = b"" if hint is bytes else 0
+        elif (encode := _encoder(hint, hashed=hashed)) is None:
+            plain.append(name)
+        else:
+            coded.append((name, encode))
+
+    def encode_record(value: Any) -> dict[str, Any]:
+        fields = {name: getattr(value, name) for name in plain}
+        for name, encode in coded:
+            fields[name] = encode(getattr(value, name))
+        fields.update(blank)
+        return fields
+
+    return encode_record
+
+
+def _decoder(hint: Any) -> _Encode | None:
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        inner = next(a for a in arguments if a is not types.NoneType)
+        decode = _decoder(inner)
+        return decode and (lambda value: None if value is None else decode(value))
+    if origin is dict:
+        if arguments[1] is int:
+            return lambda counts: {count["name"]: count["count"] for count in counts}
+        item = _decoder(arguments[1])
+        key = next(iter(_hints(arguments[1])))
+        if arguments[1].__name__ == "Ref":
+            key = "key"
+        assert item is not None  # noqa: S101 - every listed thing is a record
+        return lambda things: {thing[key]: item(thing) for thing in things}
+    if origin is deque:
+        return _decode_window
+    if hint in _PRIMITIVES:
+        return None
+    return _record_decoder(hint)
+
+
+def _decode_window(ids: bytes) -> deque[str]:
+    digits = ids.hex()
+    return deque(
+        (
+            f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-{digits[i + 12 : i + 16]}"
+            f"-{digits[i + 16 : i + 20]}-{digits[i + 20 : i + 32]}"
+            for i in range(0, len(digits), 32)
+        ),
+        maxlen=WINDOW,
+    )
+
+
+def _record_decoder(cls: Any) -> _Encode:
+    coded = [
+        (name, decode)
+        for name, hint in _hints(cls).items()
+        if (decode := _decoder(hint)) is not None
+    ]
+
+    def decode_record(fields: dict[str, Any]) -> Any:
+        for name, decode in coded:
+            fields[name] = decode(fields[name])
+        return cls(**fields)
+
+    return decode_record
+
+
+_SCHEMA = fastavro.parse_schema(snapshot_schema())
+_STATE_SCHEMA = fastavro.parse_schema(_schema(SessionState, set()))
+_encode_state = _record_encoder(SessionState, hashed=False)
+_encode_hashed = _record_encoder(SessionState, hashed=True)
+_decode_state = _record_decoder(SessionState)
+
+
+def state_hash(state: SessionState) -> bytes:
+    """SHA-256 of the state's Avro bytes, chain head and log times left out."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, _STATE_SCHEMA, _encode_hashed(state))
+    return hashlib.sha256(out.getvalue()).digest()
+
+
+def encode_snapshot(state: SessionState) -> bytes:
+    """The state as the Avro body of a Snapshot record, with its hash."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(
+        out,
+        _SCHEMA,
+        {
+            "fold_version": FOLD_VERSION,
+            "state_hash": state_hash(state),
+            "state": _encode_state(state),
+        },
+    )
+    return out.getvalue()
+
+
+def decode_snapshot(body: bytes) -> SessionState | None:
+    """The state of a snapshot; None if another version of the fold made it.
+
+    Raises:
+        DecodeError: the bytes are no snapshot, or not the one that was hashed.
+    """
+    if not body:
+        raise DecodeError("an empty snapshot")
+    if body[0] != FOLD_VERSION << 1:  # the zigzag varint of a small version
+        return None
+    try:
+        record = cast(
+            "dict[str, Any]",
+            fastavro.schemaless_reader(io.BytesIO(body), _SCHEMA, None),
+        )
+        state = _decode_state(record["state"])
+    except Exception as error:  # fastavro raises what it stumbles over
+        raise DecodeError(f"a snapshot that does not decode: {error!r}") from error
+    if state_hash(state) != record["state_hash"]:
+        raise DecodeError("a snapshot whose state does not match its hash")
+    return state
