@@ -174,7 +174,7 @@ def _current(state: SessionState, call_id: str, attempt: int) -> Call | None:
     return None
 
 
-def _ended(  # noqa: PLR0913, PLR0917 - the parts of one outcome
+def _ended(
     state: SessionState,
     envelope: Envelope,
     call_id: str,

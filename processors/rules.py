@@ -57,6 +57,7 @@ from foldline.schemas.events import (
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import (
     CALL_BACKGROUND,
+    CALL_CANCELLING,
     CALL_DENIED,
     CALL_EXPIRED,
     CALL_FAILED,
@@ -307,8 +308,18 @@ def _turn_rule(state: SessionState, append: Append) -> str:
 
 
 def _busy(state: SessionState) -> bool:
-    """Whether a call of the open turn has neither outcome nor handle nor is unknown."""
-    resting = (CALL_BACKGROUND, CALL_UNKNOWN, CALL_DENIED, CALL_EXPIRED)
+    """Whether a call still wants something: to be started, answered, or waited for.
+
+    What timed out, or was told to stop, may still run; its turn does not wait for it.
+    """
+    resting = (
+        CALL_BACKGROUND,
+        CALL_UNKNOWN,
+        CALL_DENIED,
+        CALL_EXPIRED,
+        CALL_TIMED_OUT,
+        CALL_CANCELLING,
+    )
     return any(call.status not in resting for call in state.calls.values())
 
 

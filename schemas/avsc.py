@@ -103,9 +103,7 @@ def _type(annotation: Any, named: set[str], *, logical: Logical | None = None) -
         return "null"
     if annotation in _PRIMITIVES:
         primitive = _PRIMITIVES[annotation]
-        return (
-            {"type": primitive, "logicalType": logical.name} if logical else primitive
-        )
+        return {"type": primitive, "logicalType": logical.name} if logical else primitive
     return _named(annotation, named)
 
 

@@ -8,18 +8,15 @@ stops before the content and validates nothing, which is what a fold needs.
 Frames are Confluent's: byte 0, four bytes of schema id (big-endian), the Avro body.
 """
 
-import io
-import json
+import functools
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, cast, get_args, get_origin
+from typing import Any, Protocol, cast
 
-import fastavro
 from pydantic import ValidationError
-from pydantic_core import PydanticUndefined
 
-from foldline.errors import DecodeError, EncodeError, NewerFormatError
+from foldline.errors import DecodeError, NewerFormatError
+from foldline.schemas.avro_io import Schema, parsed, read, write
 from foldline.schemas.avsc import NAMESPACE, event_schema
 from foldline.schemas.blocks import Blob, Block, Sealed, clean_text
 from foldline.schemas.envelope import Actor, Envelope, Source
@@ -30,7 +27,7 @@ from foldline.schemas.events import (
     RequestRef,
     UnknownEvent,
 )
-from foldline.schemas.lint import check_decodable
+from foldline.schemas.readers import Reader, as_record, fit, make_reader, plain, split
 from foldline.schemas.record import Record
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.upcasters import MAX_CHAIN, UPCASTERS, Upcaster
@@ -76,22 +73,6 @@ def unframe(data: bytes) -> tuple[int, bytes]:
 # --- writing -------------------------------------------------------------------------
 
 
-def _plain(schema: Any) -> Any:
-    """The schema without logical types: numbers and strings stay what they are."""
-    if isinstance(schema, list):
-        return [_plain(item) for item in cast("list[Any]", schema)]
-    if isinstance(schema, dict):
-        fields = cast("dict[str, Any]", schema)
-        if "logicalType" in fields:
-            return fields["type"]
-        return {
-            key: _plain(value) if key in ("type", "items", "fields") else value
-            for key, value in fields.items()
-            if key != "doc"
-        }
-    return schema
-
-
 def _dump(value: Any) -> Any:
     """A model as what fastavro writes; union branches are named, never guessed."""
     if isinstance(value, Record):
@@ -107,7 +88,7 @@ def _dump(value: Any) -> Any:
 def _clean(record: Record) -> Record:
     """The record with U+FFFD for lone surrogates, blocks marked lossy."""
     cleaned = {name: _clean_value(item) for name, item in record.__dict__.items()}
-    if isinstance(record, Block) and cleaned != record.__dict__:
+    if isinstance(record, Block) and cleaned != dict(record.__dict__):
         cleaned["lossy"] = True
     return type(record).trusted(cleaned)
 
@@ -120,35 +101,16 @@ def _clean_value(value: Any) -> Any:
     return _clean(value) if isinstance(value, Record) else value
 
 
-def _split(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """The envelope's fields and the event's own, of a published schema."""
-    fields = cast("list[dict[str, Any]]", schema["fields"])
-    names = [field["name"] for field in fields]
-    if "prev_hash" not in names:
-        raise DecodeError(f"schema {schema.get('name')} has no envelope")
-    end = names.index("prev_hash") + 1
-    return fields[:end], fields[end:]
-
-
-def _as_record(name: str, fields: list[Any]) -> dict[str, Any]:
-    return {"type": "record", "name": f"{NAMESPACE}.{name}", "fields": fields}
-
-
-_ENVELOPE_SCHEMA = fastavro.parse_schema(
-    _as_record(
-        "Envelope_", _split(_plain(event_schema(EVENT_TYPES["ContextCleared"])))[0]
-    )
+_ENVELOPE_SCHEMA = parsed(
+    as_record("Envelope_", split(plain(event_schema(EVENT_TYPES["ContextCleared"])))[0])
 )
 _writers: dict[type, Any] = {}
 
 
 def _writer_schema(event_class: type[KnownEvent]) -> Any:
     if event_class not in _writers:
-        named: dict[str, Any] = {}
-        own = _split(_plain(event_schema(event_class)))[1]
-        _writers[event_class] = fastavro.parse_schema(
-            _as_record(f"{event_class.__name__}_", own), named
-        )
+        own = split(plain(event_schema(event_class)))[1]
+        _writers[event_class] = parsed(as_record(f"{event_class.__name__}_", own))
     return _writers[event_class]
 
 
@@ -168,122 +130,15 @@ def encode_envelope(envelope: Envelope) -> bytes:
     return _write(_ENVELOPE_SCHEMA, envelope)
 
 
-def _write(schema: Any, record: Record) -> bytes:
-    out = io.BytesIO()
+def _write(schema: Schema, record: Record) -> bytes:
+    what = type(record).__name__
     try:
-        try:
-            fastavro.schemaless_writer(out, schema, _dump(record))
-        except UnicodeEncodeError:
-            out = io.BytesIO()
-            fastavro.schemaless_writer(out, schema, _dump(_clean(record)))
-    except Exception as error:  # fastavro raises what it stumbles over
-        raise EncodeError(type(record).__name__, repr(error)) from error
-    return out.getvalue()
+        return write(schema, _dump(record), what=what)
+    except UnicodeEncodeError:
+        return write(schema, _dump(_clean(record)), what=what)
 
 
 # --- reading -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """What is known of one writer's schema, worked out once."""
-
-    name: str
-    type: str
-    version: int
-    model: type[KnownEvent] | None
-    upcaster: Upcaster | None
-    whole: Any
-    front: Any
-    missing: Mapping[str, Any]
-    extra: tuple[str, ...]
-    nested: tuple[tuple[str, type[Record], bool], ...]
-    envelope_missing: Mapping[str, Any]
-    envelope_extra: tuple[str, ...]
-
-
-def _is_content(schema: Any) -> bool:
-    """Whether a field's type holds blocks or bodies somewhere."""
-    if isinstance(schema, str):
-        return schema in _CONTENT_TYPES
-    if isinstance(schema, list):
-        return any(_is_content(branch) for branch in cast("list[Any]", schema))
-    fields = cast("dict[str, Any]", schema)
-    if fields["type"] == "array":
-        return _is_content(fields["items"])
-    name = f"{fields.get('namespace', NAMESPACE)}.{fields.get('name', '')}"
-    return name in _CONTENT_TYPES or any(
-        _is_content(field["type"]) for field in fields.get("fields", ())
-    )
-
-
-def _defaults(model: type[Record], present: set[str]) -> dict[str, Any]:
-    """The values of fields that the writer's schema does not have, or that are skipped."""
-    defaults: dict[str, Any] = {}
-    for name, info in model.model_fields.items():
-        if name in present:
-            continue
-        required = info.default is PydanticUndefined
-        defaults[name] = () if required else info.default
-    return defaults
-
-
-def _nested_records(
-    model: type[Record], front: set[str]
-) -> tuple[tuple[str, type[Record], bool], ...]:
-    """The fields in front that hold records: name, model, whether it is an array."""
-    found: list[tuple[str, type[Record], bool]] = []
-    for name in model.model_fields.keys() & front:
-        annotation: Any = model.model_fields[name].annotation
-        for part in get_args(annotation) or (annotation,):
-            if isinstance(part, type) and issubclass(part, Record):
-                found.append((name, part, get_origin(annotation) is tuple))
-    return tuple(found)
-
-
-def _make_reader(text: str, upcasters: Mapping[str, Upcaster]) -> _Reader:
-    schema = cast("dict[str, Any]", json.loads(text))
-    check_decodable(schema)
-    plain = cast("dict[str, Any]", _plain(schema))
-    envelope, own = _split(plain)
-    front: list[Any] = []
-    for field in own:
-        if _is_content(field["type"]):
-            break
-        front.append(field)
-    name = cast("str", schema["name"])
-    model = EVENT_TYPES.get(name)
-    front_names = {field["name"] for field in front}
-    envelope_names = {field["name"] for field in envelope}
-    known = set(model.model_fields) if model else set[str]()
-    return _Reader(
-        name=name,
-        type=cast("str", schema.get("foldline_type", name)),
-        version=cast("int", schema.get("foldline_schema_version", 1)),
-        model=model,
-        upcaster=upcasters.get(name),
-        whole=_nested(name, envelope, own),
-        front=_nested(name, envelope, front),
-        missing=_defaults(model, front_names) if model else {},
-        extra=tuple(front_names - known),
-        nested=_nested_records(model, front_names) if model else (),
-        envelope_missing=_defaults(Envelope, envelope_names),
-        envelope_extra=tuple(envelope_names - set(Envelope.model_fields)),
-    )
-
-
-def _nested(name: str, envelope: list[Any], own: list[Any]) -> Any:
-    """The same bytes, read as two records one after the other."""
-    return fastavro.parse_schema(
-        _as_record(
-            f"{name}_read",
-            [
-                {"name": "envelope", "type": _as_record("Envelope_", envelope)},
-                {"name": "own", "type": _as_record(f"{name}_", own)},
-            ],
-        ),
-        {},
-    )
 
 
 class Codec:
@@ -297,7 +152,7 @@ class Codec:
     ) -> None:
         self._schemas = schemas
         self._upcasters = upcasters
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, Reader] = {}
 
     def decode(self, schema_id: int, body: bytes) -> Recorded:
         """A whole event, validated; a type not known here becomes UnknownEvent.
@@ -306,15 +161,11 @@ class Codec:
             DecodeError: junk, truncated, trailing bytes, unknown schema id.
         """
         reader = self._reader(schema_id)
-        fields = self._read(reader.whole, body, whole=True)
+        fields = self._read(reader.whole, body)
         own = cast("dict[str, Any]", fields["own"])
         try:
             envelope = Envelope.model_validate(
-                {
-                    k: v
-                    for k, v in fields["envelope"].items()
-                    if k in Envelope.model_fields
-                }
+                {k: v for k, v in fields["envelope"].items() if k in Envelope.model_fields}
             )
             event = self._event(reader, own)
         except ValidationError as error:
@@ -328,76 +179,67 @@ class Codec:
             DecodeError: junk, truncated, unknown schema id.
             NewerFormatError: a newer version of a known type, without an upcaster.
         """
-        reader = self._reader(schema_id)
+        reader = self._readers.get(schema_id) or self._reader(schema_id)
         if reader.model is None:
             return self._unmodelled(reader, schema_id, body)
-        fields = self._read(reader.front, body, whole=False)
-        own = cast("dict[str, Any]", fields["own"])
-        own.update(reader.missing)
-        for name in reader.extra:
-            del own[name]
-        for name, record, many in reader.nested:
-            if many:
-                own[name] = tuple(record.trusted(item) for item in own[name])
-            elif own[name] is not None:
-                own[name] = record.trusted(own[name])
-        event = reader.model.trusted(own)
-        envelope = self._envelope(reader, cast("dict[str, Any]", fields["envelope"]))
-        return Recorded(envelope, event, body, schema_id, complete=False)
+        if len(body) > MAX_EVENT_BYTES:
+            raise too_large(body)
+        try:
+            fields, own = reader.front(body)
+        except (IndexError, UnicodeDecodeError, struct.error) as error:
+            raise DecodeError(repr(error)) from error
+        if reader.uneven:
+            fit(reader, fields, own)
+        actor = fields["actor"]
+        fields["actor"] = _actor(actor["kind"], actor["id"])
+        if fields["source"] is not None:
+            fields["source"] = Source.trusted(fields["source"])
+        envelope = Envelope.trusted(fields)
+        return Recorded(envelope, reader.model.trusted(own), body, schema_id, False)  # noqa: FBT003
 
     def type_name(self, schema_id: int) -> str:
         """The logical type that a schema id stands for."""
-        return self._reader(schema_id).type
+        return self._reader(schema_id).event_type
 
-    def _unmodelled(self, reader: _Reader, schema_id: int, body: bytes) -> Recorded:
-        if reader.type in EVENT_TYPES and reader.upcaster is None:
-            raise NewerFormatError(f"event type {reader.type}", reader.version, 1)
+    def _unmodelled(self, reader: Reader, schema_id: int, body: bytes) -> Recorded:
+        if reader.event_type in EVENT_TYPES and reader.upcaster is None:
+            raise NewerFormatError(f"event type {reader.event_type}", reader.version, 1)
         return self.decode(schema_id, body)
 
-    def _envelope(self, reader: _Reader, fields: dict[str, Any]) -> Envelope:
-        fields["actor"] = Actor.trusted(fields["actor"])
-        if fields["source"] is not None:
-            fields["source"] = Source.trusted(fields["source"])
-        if reader.envelope_missing or reader.envelope_extra:
-            fields.update(reader.envelope_missing)
-            for name in reader.envelope_extra:
-                del fields[name]
-        return Envelope.trusted(fields)
-
-    def _event(self, reader: _Reader, own: dict[str, Any]) -> AnyEvent:
+    def _event(self, reader: Reader, own: dict[str, Any]) -> AnyEvent:
         name, upcaster = reader.name, reader.upcaster
         for _ in range(MAX_CHAIN):
             if (model := EVENT_TYPES.get(name)) is not None:
                 known = model.model_fields
-                return model.model_validate(
-                    {k: v for k, v in own.items() if k in known}
-                )
+                return model.model_validate({k: v for k, v in own.items() if k in known})
             if upcaster is None:
-                return UnknownEvent(reader.type, own)
+                return UnknownEvent(reader.event_type, own)
             name, own = upcaster(own)
             upcaster = self._upcasters.get(name)
         raise DecodeError(f"the upcasters of {reader.name} go in a circle")
 
-    def _reader(self, schema_id: int) -> _Reader:
+    def _reader(self, schema_id: int) -> Reader:
         reader = self._readers.get(schema_id)
         if reader is None:
             try:
                 text = self._schemas.schema_of(schema_id)
             except KeyError as error:
                 raise DecodeError(f"unknown schema id {schema_id}") from error
-            reader = self._readers[schema_id] = _make_reader(text, self._upcasters)
+            reader = self._readers[schema_id] = make_reader(text, self._upcasters)
         return reader
 
-    def _read(self, schema: Any, body: bytes, *, whole: bool) -> dict[str, Any]:
+    def _read(self, schema: Schema, body: bytes) -> dict[str, Any]:
         if len(body) > MAX_EVENT_BYTES:
-            raise DecodeError(f"{len(body)} bytes, more than MAX_EVENT_BYTES")
-        source = io.BytesIO(body)
-        try:
-            fields = cast(
-                "dict[str, Any]", fastavro.schemaless_reader(source, schema, None)
-            )
-        except Exception as error:  # fastavro raises what it stumbles over
-            raise DecodeError(repr(error)) from error
-        if whole and source.tell() != len(body):
-            raise DecodeError(f"{len(body) - source.tell()} bytes after the record")
-        return fields
+            raise too_large(body)
+        return cast("dict[str, Any]", read(schema, body))
+
+
+@functools.lru_cache(maxsize=1024)
+def _actor(kind: str, id_: str) -> Actor:
+    """One object for an actor, who acts again and again."""
+    return Actor(kind=kind, id=id_)
+
+
+def too_large(body: bytes) -> DecodeError:
+    """The error for a body above the limit."""
+    return DecodeError(f"{len(body)} bytes, more than MAX_EVENT_BYTES")

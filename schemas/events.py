@@ -598,8 +598,10 @@ class SummaryCreated(Event):
 
 
 class SessionCreated(Event):
-    """The first event. `mode` is OWNED or MIRRORED; `relation` ROOT, FORK, SUBAGENT
-    or CONTINUATION. An `envelope.epoch` of 1 makes the writer the first owner.
+    """The first event of a session.
+
+    `mode` is OWNED or MIRRORED; `relation` ROOT, FORK, SUBAGENT or CONTINUATION.
+    An `envelope.epoch` of 1 makes the writer the first owner.
     `inherits` names what `inherited` holds (goal, plan, budget, tools,
     instructions:<role>, constraint:<id>), so that a fold need not read it.
     """

@@ -67,17 +67,13 @@ def _record_size(
     problems: list[str],
 ) -> int:
     name = str(fields.get("name", ""))
-    full = (
-        name if "." in name else f"{fields.get('namespace', 'foldline.events')}.{name}"
-    )
+    full = name if "." in name else f"{fields.get('namespace', 'foldline.events')}.{name}"
     sizes[full] = -1
     own = cast("list[dict[str, Any]]", fields.get("fields", []))
     if len(own) > MAX_SCHEMA_FIELDS:
         problems.append(f"{path}: more than {MAX_SCHEMA_FIELDS} fields")
     size = sum(
-        _least_size(
-            field["type"], f"{path}.{field['name']}", depth + 1, sizes, problems
-        )
+        _least_size(field["type"], f"{path}.{field['name']}", depth + 1, sizes, problems)
         for field in own
     )
     sizes[full] = size

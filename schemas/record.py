@@ -6,7 +6,7 @@ straight from the decoder's dictionary, three times faster than validation.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -34,10 +34,18 @@ class Record(BaseModel):
         Args:
             fields: every field of the record by name; the record keeps this object.
         """
-        record = cls.__new__(cls)
-        setter = object.__setattr__
-        setter(record, "__dict__", fields)
-        setter(record, "__pydantic_fields_set__", fields.keys())
-        setter(record, "__pydantic_extra__", None)
-        setter(record, "__pydantic_private__", None)
-        return record
+        record = _new(cls)
+        _set_fields(record, fields)
+        _set_names(record, fields.keys())
+        _set_extra(record, None)
+        _set_private(record, None)
+        return cast("Self", record)
+
+
+# The four slots of a pydantic model, set through their descriptors: this runs three
+# times for every event that is folded, and halves what setattr would cost.
+_new = cast("Any", object.__new__)
+_set_fields = BaseModel.__dict__["__dict__"].__set__
+_set_names = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+_set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
+_set_private = BaseModel.__dict__["__pydantic_private__"].__set__

@@ -1,6 +1,7 @@
 """What goes into a log, and what comes out: an append, and a recorded event."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import AnyEvent, type_of
@@ -26,8 +27,7 @@ class Append:
     schema_version: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """An event as it stands in the log.
 
     `body` is its Avro body, without the frame. Without `complete`, only the structure

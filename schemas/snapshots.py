@@ -8,16 +8,14 @@ times, so that the same appends give the same hash on every log.
 
 import dataclasses
 import hashlib
-import io
 import types
 import typing
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-import fastavro
-
 from foldline.errors import DecodeError
+from foldline.schemas.avro_io import parsed, read, write
 from foldline.schemas.avsc import NAMESPACE
 from foldline.schemas.record import Record
 from foldline.schemas.state import FOLD_VERSION, WINDOW, SessionState
@@ -30,12 +28,12 @@ _PRIMITIVES: dict[Any, str] = {
 }
 
 # Fields that differ between logs that took the same appends.
-_LOG_TIMES: dict[str, frozenset[str]] = {
-    "SessionState": frozenset({"created_at", "recorded_at", "chain_head"}),
-    "Call": frozenset({"start_by_at", "deadline_at"}),
-    "PendingRequest": frozenset({"expires_at"}),
-    "ModelCall": frozenset({"deadline_at"}),
-    "Retry": frozenset({"not_before_at"}),
+_LOG_TIMES: dict[str, set[str]] = {
+    "SessionState": {"created_at", "recorded_at", "chain_head"},
+    "Call": {"start_by_at", "deadline_at"},
+    "PendingRequest": {"expires_at"},
+    "ModelCall": {"deadline_at"},
+    "Retry": {"not_before_at"},
 }
 
 _Encode = Callable[[Any], Any]
@@ -149,7 +147,7 @@ def _encoder(hint: Any, *, hashed: bool) -> _Encode | None:
 
 
 def _record_encoder(cls: Any, *, hashed: bool) -> _Encode:
-    left_out = _LOG_TIMES.get(cls.__name__, frozenset()) if hashed else frozenset()
+    left_out = _LOG_TIMES.get(cls.__name__, set[str]()) if hashed else set[str]()
     plain: list[str] = []
     coded: list[tuple[str, _Encode]] = []
     blank: dict[str, Any] = {}
@@ -221,8 +219,8 @@ def _record_decoder(cls: Any) -> _Encode:
     return decode_record
 
 
-_SCHEMA = fastavro.parse_schema(snapshot_schema())
-_STATE_SCHEMA = fastavro.parse_schema(_schema(SessionState, set()))
+_SCHEMA = parsed(snapshot_schema())
+_STATE_SCHEMA = parsed(_schema(SessionState, set()))
 _encode_state = _record_encoder(SessionState, hashed=False)
 _encode_hashed = _record_encoder(SessionState, hashed=True)
 _decode_state = _record_decoder(SessionState)
@@ -230,24 +228,21 @@ _decode_state = _record_decoder(SessionState)
 
 def state_hash(state: SessionState) -> bytes:
     """SHA-256 of the state's Avro bytes, chain head and log times left out."""
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, _STATE_SCHEMA, _encode_hashed(state))
-    return hashlib.sha256(out.getvalue()).digest()
+    encoded = write(_STATE_SCHEMA, _encode_hashed(state), what="state")
+    return hashlib.sha256(encoded).digest()
 
 
 def encode_snapshot(state: SessionState) -> bytes:
     """The state as the Avro body of a Snapshot record, with its hash."""
-    out = io.BytesIO()
-    fastavro.schemaless_writer(
-        out,
+    return write(
         _SCHEMA,
         {
             "fold_version": FOLD_VERSION,
             "state_hash": state_hash(state),
             "state": _encode_state(state),
         },
+        what="Snapshot",
     )
-    return out.getvalue()
 
 
 def decode_snapshot(body: bytes) -> SessionState | None:
@@ -260,14 +255,8 @@ def decode_snapshot(body: bytes) -> SessionState | None:
         raise DecodeError("an empty snapshot")
     if body[0] != FOLD_VERSION << 1:  # the zigzag varint of a small version
         return None
-    try:
-        record = cast(
-            "dict[str, Any]",
-            fastavro.schemaless_reader(io.BytesIO(body), _SCHEMA, None),
-        )
-        state = _decode_state(record["state"])
-    except Exception as error:  # fastavro raises what it stumbles over
-        raise DecodeError(f"a snapshot that does not decode: {error!r}") from error
+    record = cast("dict[str, Any]", read(_SCHEMA, body))
+    state = _decode_state(record["state"])
     if state_hash(state) != record["state_hash"]:
         raise DecodeError("a snapshot whose state does not match its hash")
     return state

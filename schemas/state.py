@@ -312,9 +312,7 @@ class SessionState:
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
     finished: dict[str, Call] = field(default_factory=dict[str, Call])
     handles: dict[str, Handle] = field(default_factory=dict[str, Handle])
-    requests: dict[str, PendingRequest] = field(
-        default_factory=dict[str, PendingRequest]
-    )
+    requests: dict[str, PendingRequest] = field(default_factory=dict[str, PendingRequest])
     grants: dict[str, Grant] = field(default_factory=dict[str, Grant])
     model_calls: dict[str, ModelCall] = field(default_factory=dict[str, ModelCall])
     model_usage: dict[str, CallUsage] = field(default_factory=dict[str, CallUsage])

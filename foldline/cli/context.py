@@ -1,0 +1,118 @@
+"""What every command gets: the log it works on, and where its answer goes.
+
+Whatever is heavy (pydantic, SQLite, Avro) is loaded here when a command needs it, so
+that `foldline --help` does not wait for it.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foldline.cli.failures import AmbiguousSessionError, NoLogError, UsageError
+from foldline.cli.output import Output
+from foldline.errors import SessionNotFoundError
+
+if TYPE_CHECKING:
+    from foldline.processors.log import Log
+    from foldline.settings import Settings
+
+SESSIONS_SEARCHED_MAX = 100_000
+"""Among how many sessions, the most recently active ones, a prefix is looked for."""
+
+CANDIDATES_SHOWN = 5
+
+_SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The options that every command has. `url` is None where --log was not given."""
+
+    url: str | None
+    out: Output
+
+    def settings(self) -> "Settings":
+        """The settings of the environment, with --log in the place of its URL.
+
+        Raises:
+            UsageError: a FOLDLINE_ variable that means nothing.
+        """
+        from pydantic import ValidationError  # late: see above
+
+        from foldline.settings import Settings
+
+        try:
+            settings = Settings()
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = "_".join(str(part) for part in first["loc"]).upper()
+            raise UsageError(f"FOLDLINE_{name}", first["msg"]) from error
+        return settings.model_copy(update={"url": self.url}) if self.url else settings
+
+    @contextmanager
+    def writing(self) -> Iterator["Log"]:
+        """The log, made if it does not exist."""
+        from foldline.processors.open_log import open_log  # late: see above
+
+        settings = self.settings()
+        log = open_log(settings.url, settings=settings, clock=clock)
+        try:
+            yield log
+        finally:
+            log.close()
+
+    @contextmanager
+    def reading(self) -> Iterator["Log"]:
+        """The log as it is; none is made.
+
+        Raises:
+            NoLogError: there is none.
+        """
+        must_exist(self.settings().url)
+        with self.writing() as log:
+            yield log
+
+
+def clock() -> int:
+    """Microseconds since 1970 UTC."""
+    return time.time_ns() // 1_000
+
+
+def must_exist(url: str) -> None:
+    """Refuse an URL that names a log that is not there.
+
+    Raises:
+        NoLogError: no file, an empty file, or a memory that nobody has filled.
+    """
+    if url.startswith("memory:"):
+        raise NoLogError(url, "memory: lasts only as long as one process")
+    if not url.startswith(_SQLITE):
+        return
+    path = Path(url.removeprefix(_SQLITE))
+    if not path.exists():
+        raise NoLogError(url, f"{path} does not exist")
+    if path.is_file() and path.stat().st_size == 0:
+        raise NoLogError(url, f"{path} is empty")
+
+
+def find_session(log: "Log", wanted: str) -> str:
+    """The session of this id, or the only one whose id begins with it.
+
+    Raises:
+        SessionNotFoundError: none.
+        AmbiguousSessionError: several begin with it, and none is it.
+    """
+    if not wanted:
+        raise UsageError("SESSION", "an id or the beginning of one; it is empty")
+    if log.state(wanted) is not None:
+        return wanted
+    listed = log.sessions(limit=SESSIONS_SEARCHED_MAX)
+    fitting = [s.session_id for s in listed if s.session_id.startswith(wanted)]
+    if not fitting:
+        raise SessionNotFoundError(wanted, log.url)
+    if len(fitting) > 1:
+        raise AmbiguousSessionError(wanted, fitting[:CANDIDATES_SHOWN])
+    return fitting[0]
