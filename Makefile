@@ -17,7 +17,7 @@ PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check lint format types arrows lock clean
+.PHONY: help demo test check lint format types arrows docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ types: $(DEV) ## pyright, strict
 
 arrows: $(DEV) ## import-linter: the rooms point inward
 	@$(BIN)/lint-imports
+
+docs: $(DEV) ## write the reference pages that are made from the code
+	@$(BIN)/python -m foldline.processors.reference docs
 
 lock: $(TOOLS)/bin/uv ## pin every dependency anew
 	@echo "lock: requirements/run.lock and requirements/dev.lock"

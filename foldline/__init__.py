@@ -1,1 +1,73 @@
-"""foldline."""
+"""foldline: AI-agent sessions as ordered, durable events that outlive their process.
+
+    import foldline
+    from foldline import Tool, Toolbox
+
+    async with foldline.connect() as client:
+        owned = await client.create(agent="coder", goal="fix the flaky test", tools=tools)
+        async with owned.turn("go") as turn:
+            context = await turn.context()
+            async with turn.model_call(context, model="a-model") as call:
+                calls = await call.complete(response)
+            results = await turn.run_tools(calls, tools)
+
+Start here: `help(foldline.connect)`, `help(foldline.Tool)`, `help(foldline.OwnedSession)`.
+
+    connect, Client        a log, and the sessions in it
+    Session                a view: read, follow, steer, grant, answer
+    OwnedSession, Turn     what the one owner does: turns, recovery, the end
+    Tool, Toolbox          tools, and what repeating them does
+    ModelResponse          a model's answer, and what a request for a tool in it is
+    FoldlineError          every error; AppendRefusedError carries the verdict
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foldline.errors import AppendRefusedError, FoldlineError
+    from foldline.producers.client import Client, connect
+    from foldline.producers.model import ModelResponse
+    from foldline.producers.owned import OwnedSession
+    from foldline.producers.session import Session
+    from foldline.producers.tools import Tool, Toolbox
+    from foldline.producers.turn import Turn
+
+__all__ = [
+    "AppendRefusedError",
+    "Client",
+    "FoldlineError",
+    "ModelResponse",
+    "OwnedSession",
+    "Session",
+    "Tool",
+    "Toolbox",
+    "Turn",
+    "connect",
+]
+
+_HOMES = {
+    "AppendRefusedError": "foldline.errors",
+    "Client": "foldline.producers.client",
+    "FoldlineError": "foldline.errors",
+    "ModelResponse": "foldline.producers.model",
+    "OwnedSession": "foldline.producers.owned",
+    "Session": "foldline.producers.session",
+    "Tool": "foldline.producers.tools",
+    "Toolbox": "foldline.producers.tools",
+    "Turn": "foldline.producers.turn",
+    "connect": "foldline.producers.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first asked for: `foldline --help` waits for none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Every name, loaded or not, so that `help(foldline)` shows them."""
+    return sorted({*globals(), *__all__})

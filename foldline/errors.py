@@ -6,6 +6,7 @@ FoldlineError
 │   └── FencedError           another owner has taken the session over: stop
 ├── SessionNotFoundError      no such session in this log
 ├── SessionExistsError        a session of this id is there already
+├── MirroredSessionError      a session that mirrors another harness has no owner
 ├── LiveOwnerError            take() found an owner whose lease is alive
 ├── StartTooLateError         an effect was not begun: its start_by had passed
 ├── LogError
@@ -108,6 +109,17 @@ class SessionExistsError(FoldlineError):
         super().__init__(f"session {session_id!r} exists; open() or take() it")
 
 
+class MirroredSessionError(FoldlineError):
+    """Raised when somebody wants to own a session that mirrors another harness."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(
+            f"session {session_id!r} mirrors another harness: it has no owner; "
+            "open() it to read it"
+        )
+
+
 class LiveOwnerError(FoldlineError):
     """Raised when `take` finds an owner whose lease is alive. Retry after it ends.
 
@@ -148,16 +160,21 @@ class LogError(FoldlineError):
 class LogUnavailableError(LogError):
     """Raised when an append or a read got no answer. The append is not recorded.
 
+    Of more appends than one transaction takes, the first `recorded` ones may be
+    recorded, without their answers: a resend is told so.
+
     Operator action: free disk space, or end the process that holds the lock; then
     the same append, with the same event_id, may be made again.
     """
 
     retryable = True
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, reason: str, *, recorded: int = 0) -> None:
         self.url = url
         self.reason = reason
-        super().__init__(f"{url} did not take it: {reason}; nothing was recorded")
+        self.recorded = recorded
+        but = f" but the first {recorded} appends" if recorded else ""
+        super().__init__(f"{url} did not take it: {reason}; nothing{but} was recorded")
 
 
 class LogFormatError(LogError):
@@ -220,9 +237,7 @@ class RedactionError(FoldlineError):
     def __init__(self, rule: str, reason: str) -> None:
         self.rule = rule
         self.reason = reason
-        super().__init__(
-            f"redaction rule {rule} failed ({reason}); nothing was recorded"
-        )
+        super().__init__(f"redaction rule {rule} failed ({reason}); nothing was recorded")
 
 
 class BlobError(FoldlineError):

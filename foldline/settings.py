@@ -38,6 +38,8 @@ class Settings(BaseSettings):
     """How often an owner renews."""
     start_by_ms: int = 5_000
     """How long after its start was recorded an effect may still begin."""
+    approval_wait_ms: int = 300_000
+    """How long a run of tools waits for a person's answer before it goes on without."""
     inflight_max: int = 32
     """How many appends of one session a client has under way at once."""
     resend_max: int = 8

@@ -4,7 +4,7 @@ Pure and deterministic per rules version: the same state, append and log time gi
 same verdict everywhere. The checks stand in this order, and the first that fails is the
 answer:
 
-1. UNDECODABLE, TOO_LARGE     what is no append at all
+1. UNDECODABLE, TOO_LARGE     what is no append at all; MISROUTED: another's session
 2. NO_SESSION                 the first event of a session is SessionCreated
 3. DUPLICATE, EXISTS, TOO_OLD a resend is told where its event is; LIMIT comes after it
 4. mirrored sessions          accept everything from here on: it happened
@@ -19,16 +19,18 @@ writer is known to be allowed.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foldline.processors.anomalies import anomalies_of
+from foldline.processors.kept import INT64_MAX, bounded
 from foldline.processors.rules import RULES, broken_limit, broken_rule, facts_owner
 from foldline.schemas.authority import TAKEN_WHEN_ENDED, authority_of
+from foldline.schemas.blocks import clean_text
 from foldline.schemas.codec import MAX_EVENT_BYTES
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import SessionCreated, type_of
 from foldline.schemas.recorded import Append
-from foldline.schemas.state import MIRRORED, WINDOW, SessionState
+from foldline.schemas.state import MIRRORED, OWNED, WINDOW, SessionState
 from foldline.schemas.verdicts import (
     ACCEPTED,
     CLOSED,
@@ -38,6 +40,7 @@ from foldline.schemas.verdicts import (
     FENCED,
     ILLEGAL,
     LIMIT,
+    MISROUTED,
     NO_SESSION,
     TOO_LARGE,
     TOO_OLD,
@@ -48,14 +51,28 @@ from foldline.schemas.verdicts import (
 RULES_VERSION = 1
 """The version of these rules, written into every event that they admit."""
 
-ENVELOPE_MARGIN_BYTES = 2_000
-"""What admission may add to an append: seq, log time, prev_hash."""
+ENVELOPE_MARGIN_BYTES = 64_000
+"""More than any envelope takes, so that what is taken in always fits out."""
+
+MAX_CONTENT_BYTES = MAX_EVENT_BYTES - ENVELOPE_MARGIN_BYTES
+"""The largest content of an append; what is larger belongs into a blob."""
 
 MAX_ID_LENGTH = 512
-"""How long a session id, a writer or an actor's id may be, in characters."""
+"""How long a text of the envelope may be, in characters."""
+
+MAX_SOURCE_LENGTH = 4_096
+"""How long the path of a mirrored source and a position in it may be, in characters."""
+
+HASH_BYTES = 32
+
+MAX_SEQ = 2**53
+"""No session has so many events; a fork does not begin beyond it."""
 
 ROLES: frozenset[str] = frozenset({"AGENT", "PERSON", "POLICY", "SERVICE", "HARNESS"})
 """The actor kinds. A local log grants them to whoever may open its file."""
+
+FORK = "FORK"
+"""The relation of a session that goes on from a seq of another."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -90,6 +107,9 @@ def admit(state: SessionState | None, append: Append, *, now: int) -> Decision:
         append: what a writer asks to record.
         now: log time in microseconds (see `log_time`).
     """
+    event = bounded(append.event)
+    if event is not append.event:
+        append = replace(append, event=event)
     refusal = _refusal(state, append, now)
     if refusal is not None:
         return Decision(_verdict(state, append, now, refusal))
@@ -115,33 +135,92 @@ def _refusal(state: SessionState | None, append: Append, now: int) -> _Refusal |
         return refusal
     if state is None:
         return _first(append)
-    refusal = _repeated(state, append)
+    refusal = _misrouted(state, append) or _repeated(state, append)
     if refusal is not None or state.mode == MIRRORED:
         return refusal
-    return (
-        _closed(state, append) or _fenced(state, append) or _illegal(state, append, now)
-    )
+    return _closed(state, append) or _fenced(state, append) or _illegal(state, append, now)
 
 
 def _malformed(append: Append) -> _Refusal | None:
     """1. What is no append at all."""
     envelope = append.envelope
-    if _UUID.fullmatch(envelope.event_id) is None:
-        return _Refusal(UNDECODABLE, detail="event_id is no lower-case UUID")
-    for name in ("session_id", "writer", "tenant"):
-        value: str = getattr(envelope, name)
-        if not value or len(value) > MAX_ID_LENGTH:
-            return _Refusal(UNDECODABLE, detail=f"{name} is empty or too long")
-    if append.known_seq < 0:
-        return _Refusal(UNDECODABLE, detail="known_seq is missing")
-    if envelope.actor.kind not in ROLES:
-        return _Refusal(UNDECODABLE, detail=f"actor kind is none of {sorted(ROLES)}")
-    size = len(append.content) + ENVELOPE_MARGIN_BYTES
-    if size > MAX_EVENT_BYTES:
+    problem = (
+        _bad_text(envelope)
+        or _bad_source(envelope)
+        or _bad_number(envelope)
+        or ("known_seq is missing" if append.known_seq < 0 else "")
+    )
+    if problem:
+        return _Refusal(UNDECODABLE, detail=problem)
+    size = len(append.content)
+    if size > MAX_CONTENT_BYTES:
         return _Refusal(
-            TOO_LARGE, detail=f"{size} bytes, MAX_EVENT_BYTES is {MAX_EVENT_BYTES}"
+            TOO_LARGE, detail=f"{size} bytes, MAX_CONTENT_BYTES is {MAX_CONTENT_BYTES}"
         )
     return None
+
+
+_REQUIRED_TEXTS = ("session_id", "tenant", "writer", "certainty")
+_OPTIONAL_TEXTS = (
+    "turn_id",
+    "branch",
+    "parent_event_id",
+    "correlation_id",
+    "batch_id",
+    "traceparent",
+)
+
+
+def _bad_text(envelope: Envelope) -> str:
+    if _UUID.fullmatch(envelope.event_id) is None:
+        return "event_id is no lower-case UUID"
+    if envelope.actor.kind not in ROLES:
+        return f"actor kind is none of {sorted(ROLES)}"
+    if len(envelope.actor.id) > MAX_ID_LENGTH:
+        return "actor id is too long"
+    fields = envelope.__dict__
+    for name in _REQUIRED_TEXTS:
+        text = fields[name]
+        if not text or len(text) > MAX_ID_LENGTH:
+            return f"{name} is empty or too long"
+        if not text.isascii() and clean_text(text)[0] != text:
+            return f"{name} is not UTF-8"
+    for name in _OPTIONAL_TEXTS:
+        text = fields[name]
+        if text is not None and len(text) > MAX_ID_LENGTH:
+            return f"{name} is too long"
+    return ""
+
+
+def _bad_source(envelope: Envelope) -> str:
+    source = envelope.source
+    if source is None:
+        return ""
+    if len(source.system) > MAX_ID_LENGTH:
+        return "source system is too long"
+    if max(len(source.stream), len(source.position)) > MAX_SOURCE_LENGTH:
+        return "source stream or position is too long"
+    return "" if len(source.sha256) <= HASH_BYTES else "source sha256 is too long"
+
+
+def _bad_number(envelope: Envelope) -> str:
+    if not 0 <= envelope.epoch < INT64_MAX:
+        return "epoch is no epoch"
+    if not 1 <= envelope.schema_version <= INT64_MAX:
+        return "schema_version is no version"
+    if abs(envelope.occurred_at or 0) > INT64_MAX:
+        return "occurred_at is no time"
+    if len(envelope.prev_hash or b"") not in (0, HASH_BYTES):
+        return "prev_hash is no SHA-256"
+    return ""
+
+
+def _misrouted(state: SessionState, append: Append) -> _Refusal | None:
+    """1. What belongs to another session, or to another tenant's."""
+    envelope = append.envelope
+    if (envelope.session_id, envelope.tenant) == (state.session_id, state.tenant):
+        return None
+    return _Refusal(MISROUTED, detail="the session is of another id or tenant")
 
 
 def _first(append: Append) -> _Refusal | None:
@@ -149,15 +228,27 @@ def _first(append: Append) -> _Refusal | None:
     event = append.event
     if not isinstance(event, SessionCreated):
         return _Refusal(NO_SESSION)
-    if event.mode not in ("OWNED", MIRRORED):
-        return _Refusal(UNDECODABLE, detail="mode is neither OWNED nor MIRRORED")
-    if append.envelope.epoch not in (0, 1):
+    if append.known_seq > max(event.fork_seq or 0, 0):
+        return _illegal_by("known_seq")
+    if event.mode != MIRRORED and append.envelope.epoch not in (0, 1):
         return _Refusal(FENCED, detail="a session begins in epoch 0 or 1")
-    if append.expected_seq not in (None, 0):
+    if event.mode != MIRRORED and append.expected_seq not in (None, 0):
         return _Refusal(CONFLICT)
-    if (event.relation == "FORK") != (event.fork_seq is not None):
-        return _illegal_by("fork_point")
-    return None
+    if event.mode not in (OWNED, MIRRORED):
+        return _illegal_by("mode")
+    return None if _is_forked_rightly(append, event) else _illegal_by("fork_point")
+
+
+def _is_forked_rightly(append: Append, event: SessionCreated) -> bool:
+    """Whether a fork says all of where it forks; a mirror may not know it."""
+    if event.fork_seq is None:
+        return event.relation != FORK or event.mode == MIRRORED
+    return (
+        event.relation == FORK
+        and 1 <= event.fork_seq <= MAX_SEQ
+        and bool(event.parent_session_id)
+        and append.envelope.prev_hash is not None
+    )
 
 
 def _repeated(state: SessionState, append: Append) -> _Refusal | None:
@@ -257,6 +348,7 @@ def _completed(state: SessionState | None, append: Append, now: int) -> Envelope
 
 def _epoch_after(state: SessionState | None, append: Append) -> int:
     if state is None:
-        return append.envelope.epoch
+        owned = isinstance(append.event, SessionCreated) and append.event.mode == OWNED
+        return append.envelope.epoch if owned else 0
     claims = authority_of(append.event) == "claim" and state.mode != MIRRORED
     return append.envelope.epoch if claims else state.epoch

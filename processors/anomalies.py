@@ -4,6 +4,7 @@ In a mirrored session everything is accepted, so oddities are the rule. In an ow
 only a late outcome is left to name: admission refused the others.
 """
 
+from foldline.processors.listing import running_under
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     AnyEvent,
@@ -26,7 +27,13 @@ from foldline.schemas.events import (
     TurnStarted,
     UsageCorrected,
 )
-from foldline.schemas.state import MIRRORED, SessionState
+from foldline.schemas.state import (
+    CALL_NOT_EXECUTED,
+    CALL_TIMED_OUT,
+    CALL_UNKNOWN,
+    MIRRORED,
+    SessionState,
+)
 
 MISSING_PARENT_ID = "00000000-0000-0000-0000-000000000000"
 """The parent_event_id of a mirrored fact whose source names a parent it does not hold."""
@@ -58,6 +65,8 @@ _OUTCOMES = (
     ToolExecutionTimedOut,
 )
 _MODEL_OUTCOMES = (ModelCallCompleted, ModelCallFailed, ModelCallCancelled)
+_BELIEVED = (CALL_TIMED_OUT, CALL_UNKNOWN, CALL_NOT_EXECUTED)
+_MAY_BE_LATE: frozenset[type] = frozenset({*_OUTCOMES, ToolBackgrounded, BackgroundEnded})
 _SUSPECT = (
     *_OUTCOMES,
     *_MODEL_OUTCOMES,
@@ -86,9 +95,23 @@ def anomalies_of(
         if envelope.parent_event_id == MISSING_PARENT_ID:
             found.append("missing_parent")
         return tuple(found)
-    if isinstance(event, _OUTCOMES) and _late(state, event.call_id, event.attempt):
-        return ("late",)
-    return ()
+    if type(event) not in _MAY_BE_LATE:
+        return ()
+    match event:
+        case (
+            ToolExecutionCompleted()
+            | ToolExecutionFailed()
+            | ToolExecutionCancelled()
+            | ToolExecutionTimedOut()
+            | ToolBackgrounded()
+        ):
+            late = _late(state, event.call_id, event.attempt)
+        case BackgroundEnded():
+            handle = running_under(state, event.handle)
+            late = handle is not None and _late(state, handle.call_id, handle.attempt)
+        case _:
+            return ()
+    return ("late",) if late else ()
 
 
 def _late(state: SessionState, call_id: str, attempt: int) -> bool:
@@ -96,11 +119,7 @@ def _late(state: SessionState, call_id: str, attempt: int) -> bool:
     call = state.calls.get(call_id)
     if call is None:
         return call_id in state.finished
-    return call.attempt > attempt or call.status in {
-        "TIMED_OUT",
-        "UNKNOWN",
-        "NOT_EXECUTED",
-    }
+    return call.attempt > attempt or call.status in _BELIEVED
 
 
 def _mirrored(state: SessionState, envelope: Envelope, event: AnyEvent) -> list[str]:
@@ -112,7 +131,8 @@ def _mirrored(state: SessionState, envelope: Envelope, event: AnyEvent) -> list[
         case ToolExecutionStarted() | ToolBackgrounded():
             odd = "" if event.call_id in state.calls else "start_without_request"
         case BackgroundEnded():
-            odd = "" if event.handle in state.handles else "end_of_unknown_handle"
+            known = running_under(state, event.handle) is not None
+            odd = "" if known else "end_of_unknown_handle"
         case SteeringApplied() | SteeringExpired():
             pending = event.steering_event_id in state.steering
             odd = "" if pending else "steering_not_pending"

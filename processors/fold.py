@@ -12,11 +12,13 @@ What it is shown may lack content (blocks): it reads structure only.
 import copy
 import dataclasses
 import hashlib
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, assert_never
 
 from foldline.processors.anomalies import anomalies_of
 from foldline.processors.fold_tools import fold_permission, fold_tool
+from foldline.processors.kept import bounded, fit, harness_key, log_time_after, short
 from foldline.processors.listing import bump, put, remember
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
@@ -42,6 +44,7 @@ from foldline.schemas.events import (
     InputProvided,
     InputRequested,
     InstructionsSet,
+    KnownEvent,
     LabelsSet,
     MessageRetracted,
     ModelCallCancelled,
@@ -113,6 +116,7 @@ from foldline.schemas.state import (
     Steering,
     Subagent,
     Turn,
+    UsageTotals,
 )
 
 
@@ -177,6 +181,7 @@ def copy_of(state: SessionState) -> SessionState:
 
 def _step(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
     """Fold one event in. Anomalies are judged on the state before it."""
+    event = bounded(event)
     for anomaly in anomalies_of(state, envelope, event):
         bump(state.anomalies, anomaly)
     state.seq = envelope.seq
@@ -186,10 +191,25 @@ def _step(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
 
 
 def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
+    if isinstance(event, UnknownEvent):
+        bump(state.counts, short(event.type))
+        return
+    kind = type(event)
+    if (fold := _FOLDS.get(kind)) is None:
+        fold = _FOLDS[kind] = _fold_of(event)
+    fold(state, envelope, event)
+    bump(state.counts, kind.__name__)
+
+
+_Fold = Callable[[SessionState, Envelope, Any], None]
+_FOLDS: dict[type[KnownEvent], _Fold] = {}
+"""What `_fold_of` says of each type, once: asking it for each event takes longer than
+folding most of them."""
+
+
+def _fold_of(event: KnownEvent) -> _Fold:  # noqa: PLR0911 - one for each group
+    """What folds events of this one's type in."""
     match event:
-        case UnknownEvent():
-            bump(state.counts, event.type)
-            return
         case (
             ToolCallRequested()
             | ToolExecutionStarted()
@@ -203,7 +223,7 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
             | ToolOutcomeUnknown()
             | ToolOutcomeResolved()
         ):
-            fold_tool(state, envelope, event)
+            return fold_tool
         case (
             ModelCallStarted()
             | ModelCallCompleted()
@@ -211,7 +231,7 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
             | ModelCallCancelled()
             | UsageCorrected()
         ):
-            _model(state, envelope, event)
+            return _model
         case (
             AssistantMessage()
             | UserMessage()
@@ -224,9 +244,9 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
             | RedactionApplied()
             | ForeignRecord()
         ):
-            pass  # counted; their content is for projections
+            return _nothing
         case TurnStarted() | TurnEnded():
-            _turn(state, envelope, event)
+            return _turn
         case (
             PermissionRequested()
             | PermissionGranted()
@@ -235,9 +255,9 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
             | InputRequested()
             | InputProvided()
         ):
-            fold_permission(state, envelope, event)
+            return fold_permission
         case SteeringReceived() | SteeringApplied() | SteeringExpired():
-            _steering(state, envelope, event)
+            return _steering
         case (
             CompactionStarted()
             | CompactionCompleted()
@@ -246,7 +266,7 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
             | ContextCleared()
             | HistoryRewound()
         ):
-            _context(state, envelope, event)
+            return _context
         case (
             SessionCreated()
             | SessionSuspended()
@@ -257,7 +277,7 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
             | SessionReopened()
             | CheckpointCreated()
         ):
-            _session(state, envelope, event)
+            return _session
         case (
             GoalSet()
             | PlanUpdated()
@@ -270,25 +290,23 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
             | ConstraintLifted()
             | HarnessStateSet()
         ):
-            _in_force(state, envelope, event)
+            return _in_force
         case (
-            SubagentStarted()
-            | SubagentEnded()
-            | RetryScheduled()
-            | CancellationRequested()
+            SubagentStarted() | SubagentEnded() | RetryScheduled() | CancellationRequested()
         ):
-            _runtime(state, envelope, event)
+            return _runtime
         case _:
             assert_never(event)
-    bump(state.counts, type(event).__name__)
 
 
-def _turn(
-    state: SessionState, envelope: Envelope, event: TurnStarted | TurnEnded
-) -> None:
+def _nothing(state: SessionState, envelope: Envelope, event: KnownEvent) -> None:
+    """For events that are only counted; their content is for projections."""
+
+
+def _turn(state: SessionState, envelope: Envelope, event: TurnStarted | TurnEnded) -> None:
     match event:
         case TurnStarted():
-            turn_id = envelope.turn_id or envelope.event_id
+            turn_id = short(envelope.turn_id or envelope.event_id)
             state.turn = Turn(turn_id, event.trigger, envelope.seq)
             _enter(state, RUNNING)
         case TurnEnded():
@@ -338,22 +356,17 @@ def _model(
                 envelope.seq,
                 envelope.epoch,
                 envelope.writer,
-                _log_time(envelope, event.deadline_ms),
+                log_time_after(envelope, event.deadline_ms),
             )
             put(state, "model_calls", state.model_calls, event.model_call_id, call)
             state.retries.pop(event.model_call_id, None)
         case ModelCallCompleted() | ModelCallFailed() | ModelCallCancelled():
-            state.model_calls.pop(event.model_call_id, None)
-            _set_usage(state, envelope, event.model_call_id, event.usage)
+            begun = state.model_calls.pop(event.model_call_id, None)
+            _set_usage(state, envelope, event.model_call_id, event.usage, begun)
         case UsageCorrected():
             _set_usage(state, envelope, event.model_call_id, event.usage)
         case _:
             assert_never(event)
-
-
-def _log_time(envelope: Envelope, after_ms: int | None) -> int:
-    """A time that was given as milliseconds after the event's own recorded_at."""
-    return 0 if after_ms is None else envelope.recorded_at + after_ms * 1000
 
 
 _TOKEN_FIELDS = (
@@ -365,22 +378,32 @@ _TOKEN_FIELDS = (
 )
 
 
+_AGE = attrgetter("seq", "model_call_id")
+
+
 def _set_usage(
-    state: SessionState, envelope: Envelope, model_call_id: str, usage: Usage | None
+    state: SessionState,
+    envelope: Envelope,
+    model_call_id: str,
+    usage: Usage | None,
+    begun: ModelCall | None = None,
 ) -> None:
     """Replace what was said of this call's usage: totals grow by the difference."""
     known = state.model_usage.get(model_call_id)
-    before = known.usage if known else None
+    now = UsageTotals()
     for name in _TOKEN_FIELDS:
-        new = (getattr(usage, name) or 0) if usage else 0
-        old = (getattr(before, name) or 0) if before else 0
+        new = fit((getattr(usage, name) or 0) if usage else 0)
+        old = getattr(known.usage, name) if known else 0
+        setattr(now, name, new)
         if new != old:
-            setattr(state.usage, name, getattr(state.usage, name) + new - old)
+            setattr(state.usage, name, fit(getattr(state.usage, name) + new - old))
+    # The tokens are a fact of whoever began the call, also when another ended it.
+    by = begun or known or envelope
     state.model_usage[model_call_id] = CallUsage(
-        model_call_id, envelope.seq, envelope.epoch, envelope.writer, usage
+        model_call_id, envelope.seq, by.epoch, by.writer, now
     )
     if len(state.model_usage) > FINISHED_KEPT:
-        oldest = min(state.model_usage.values(), key=lambda call: call.seq)
+        oldest = min(state.model_usage.values(), key=_AGE)
         del state.model_usage[oldest.model_call_id]
 
 
@@ -431,6 +454,8 @@ def _context(
         case HistoryRewound():
             state.rewound_seq = envelope.seq
             state.rewound_to = event.to_seq
+            if state.compaction is not None and event.to_seq < state.compaction.seq:
+                state.compaction = None  # it was itself taken back
         case _:
             assert_never(event)
 
@@ -459,6 +484,7 @@ def _session(
             if state.phase == SUSPENDED:
                 was = state.suspended_from
                 _enter(state, IDLE if was in ("", CREATED) else was)
+                state.reason = ""
             _claim(state, envelope)
         case SessionReopened():
             _enter(state, IDLE)
@@ -487,8 +513,10 @@ def _created(state: SessionState, envelope: Envelope, event: SessionCreated) -> 
     state.fork_seq = event.fork_seq or 0
     state.created_event_id = envelope.event_id
     state.created_at = envelope.recorded_at
-    if event.mode != MIRRORED and envelope.epoch == 1:
+    if state.mode != MIRRORED and envelope.epoch == 1:
         _claim(state, envelope)
+    if event.labels:
+        state.labels = Ref(envelope.event_id, envelope.seq)
     for name in event.inherits:
         _inherit(state, envelope, name)
 
@@ -496,6 +524,7 @@ def _created(state: SessionState, envelope: Envelope, event: SessionCreated) -> 
 def _inherit(state: SessionState, envelope: Envelope, name: str) -> None:
     """What a fork goes on with is held by its creation."""
     kind, _, key = name.partition(":")
+    key = short(key)
     ref = Ref(envelope.event_id, envelope.seq, key)
     match kind:
         case "goal":
@@ -507,11 +536,11 @@ def _inherit(state: SessionState, envelope: Envelope, name: str) -> None:
         case "tools":
             state.tools = ref
         case "instructions":
-            state.instructions[key] = ref
+            put(state, "instructions", state.instructions, key, ref)
         case "constraint":
-            state.constraints[key] = ref
+            put(state, "constraints", state.constraints, key, ref)
         case _:
-            bump(state.dropped, f"inherits {kind}")
+            bump(state.dropped, "inherits")
 
 
 def _claim(state: SessionState, envelope: Envelope) -> None:
@@ -570,7 +599,7 @@ def _in_force(
         case ConstraintLifted():
             state.constraints.pop(event.constraint_id, None)
         case HarnessStateSet():
-            ref.key = f"{event.state_namespace}/{event.key}"
+            ref.key = harness_key(event.state_namespace, event.key)
             if event.removed:
                 state.harness_state.pop(ref.key, None)
             else:
@@ -594,13 +623,25 @@ def _runtime(
             retry = Retry(
                 event.target,
                 event.attempt,
-                _log_time(envelope, event.not_before_ms),
+                log_time_after(envelope, event.not_before_ms),
                 envelope.seq,
             )
             put(state, "retries", state.retries, event.target, retry)
         case CancellationRequested():
-            state.cancellation = Cancellation(
-                event.target, event.target_id or "", event.reason, envelope.seq
-            )
+            _cancel(state, envelope, event)
         case _:
             assert_never(event)
+
+
+_WIDTH = {"CALL": 1, "TURN": 2, "SESSION": 3}
+
+
+def _cancel(state: SessionState, envelope: Envelope, event: CancellationRequested) -> None:
+    """A call remembers that it is to stop; of the others the widest request counts."""
+    if (call := state.calls.get(event.target_id or "")) is not None:
+        call.cancel_seq = envelope.seq
+    before = state.cancellation
+    if before is None or _WIDTH.get(event.target, 0) >= _WIDTH.get(before.target, 0):
+        state.cancellation = Cancellation(
+            event.target, event.target_id or "", event.reason, envelope.seq
+        )

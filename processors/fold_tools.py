@@ -8,7 +8,8 @@ does not end a later one.
 
 from typing import assert_never
 
-from foldline.processors.listing import put, remember
+from foldline.processors.kept import attempt_bit, log_time_after
+from foldline.processors.listing import put, remember, running_under
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     BackgroundEnded,
@@ -40,12 +41,13 @@ from foldline.schemas.state import (
     CALL_GRANTED,
     CALL_INVALID,
     CALL_NOT_EXECUTED,
-    CALL_REQUESTED,
     CALL_RUNNING,
     CALL_TIMED_OUT,
     CALL_UNKNOWN,
     CALL_WAITING,
+    MIRRORED,
     NOT_BEGUN,
+    Attempt,
     Call,
     Grant,
     Handle,
@@ -116,15 +118,12 @@ def fold_tool(state: SessionState, envelope: Envelope, event: ToolEvent) -> None
         case ToolCallValidated():
             call = state.calls.get(event.call_id)
             if call is not None and not event.valid:
-                call.status = CALL_INVALID
-                remember(state, call, envelope.seq)
+                _close(state, envelope, call, CALL_INVALID, "NO")
         case _:
             assert_never(event)
 
 
-def _requested(
-    state: SessionState, envelope: Envelope, event: ToolCallRequested
-) -> None:
+def _requested(state: SessionState, envelope: Envelope, event: ToolCallRequested) -> None:
     turn_id = state.turn.turn_id if state.turn else envelope.turn_id or ""
     call = Call(
         event.call_id,
@@ -134,44 +133,45 @@ def _requested(
         turn_id,
         envelope.seq,
         envelope.event_id,
+        namespace=event.namespace or "",
     )
     put(state, "open_calls", state.calls, event.call_id, call)
 
 
-def _started(
-    state: SessionState, envelope: Envelope, event: ToolExecutionStarted
-) -> None:
+def _started(state: SessionState, envelope: Envelope, event: ToolExecutionStarted) -> None:
     call = state.calls.get(event.call_id)
     if call is None and (call := state.finished.pop(event.call_id, None)) is not None:
         state.calls[event.call_id] = call  # a retry opens a failed call again
     if call is None:
         return
+    ended = call.confirmed & attempt_bit(call.attempt)
+    if call.attempt and not ended and state.mode != MIRRORED:
+        former = Attempt(call.attempt, call.epoch, call.writer)
+        call.earlier = {**call.earlier, former.attempt: former}
     call.status = CALL_RUNNING
     call.attempt = event.attempt
     call.effect = event.effect
     call.operation_id = event.operation_id
     call.cancellable = event.cancellable
     call.started_seq = envelope.seq
-    call.start_by_at = _log_time(envelope, event.start_by_ms)
-    call.deadline_at = _log_time(envelope, event.deadline_ms)
+    call.start_by_at = log_time_after(envelope, event.start_by_ms)
+    call.deadline_at = log_time_after(envelope, event.deadline_ms)
     call.epoch = envelope.epoch
     call.writer = envelope.writer
     call.executed = "UNKNOWN"
     call.resolved = False
     call.closed_seq = 0
+    call.handle = ""
     state.retries.pop(event.call_id, None)
 
 
-def _log_time(envelope: Envelope, after_ms: int | None) -> int:
-    return 0 if after_ms is None else envelope.recorded_at + after_ms * 1000
-
-
 def _current(state: SessionState, call_id: str, attempt: int) -> Call | None:
-    """The open call, if this is about its current attempt (or about one never started)."""
+    """The open call, if this is about its current attempt.
+
+    A later attempt than the last one known is current too: a mirror may lack its start.
+    """
     call = state.calls.get(call_id)
-    if call is not None and call.attempt in (attempt, 0):
-        return call
-    return None
+    return call if call is not None and call.attempt <= attempt else None
 
 
 def _ended(
@@ -186,18 +186,30 @@ def _ended(
     call = _current(state, call_id, attempt)
     if call is not None:
         call.attempt = attempt
-        call.confirmed |= 1 << attempt
+        call.confirmed |= attempt_bit(attempt)
+        call.resolved = False
         _close(state, envelope, call, status, executed)
         return
-    earlier = state.calls.get(call_id) or state.finished.get(call_id)
-    if earlier is not None:
-        earlier.confirmed |= 1 << attempt
-        if earlier.resolved and earlier.attempt == attempt:
-            earlier.status = (
-                status  # the first real outcome replaces what was found out
-            )
-            earlier.executed = executed
-            earlier.resolved = False
+    call = state.calls.get(call_id) or state.finished.get(call_id)
+    if call is not None:
+        _ended_late(call, attempt, status, executed)
+
+
+def _ended_late(call: Call, attempt: int, status: str, executed: str) -> None:
+    """The end of a former attempt, or the real one of what somebody had found out."""
+    if call.confirmed & attempt_bit(attempt):
+        return  # a mirror may say it twice
+    call.confirmed |= attempt_bit(attempt)
+    if call.attempt == attempt:
+        if call.resolved:
+            call.status, call.executed = status, executed
+            call.resolved = False
+        return
+    call.earlier = {
+        number: former for number, former in call.earlier.items() if number != attempt
+    }
+    if executed != "NO":
+        call.happened = True
 
 
 def _close(
@@ -228,9 +240,7 @@ def _stopped(
         call.executed = "UNKNOWN"
 
 
-def _backgrounded(
-    state: SessionState, envelope: Envelope, event: ToolBackgrounded
-) -> None:
+def _backgrounded(state: SessionState, envelope: Envelope, event: ToolBackgrounded) -> None:
     handle = Handle(
         event.handle,
         event.call_id,
@@ -242,14 +252,16 @@ def _backgrounded(
     put(state, "handles", state.handles, event.handle, handle)
     if (call := _current(state, event.call_id, event.attempt)) is not None:
         call.status = CALL_BACKGROUND
+        call.handle = event.handle
 
 
 def _background_ended(
     state: SessionState, envelope: Envelope, event: BackgroundEnded
 ) -> None:
-    handle = state.handles.pop(event.handle, None)
+    handle = running_under(state, event.handle)
     if handle is None:
         return
+    state.handles.pop(event.handle, None)
     status = BACKGROUND_OUTCOMES.get(event.outcome)
     if status is not None:
         executed = "YES" if status == CALL_COMPLETED else "UNKNOWN"
@@ -258,9 +270,7 @@ def _background_ended(
         call.status = CALL_UNKNOWN
 
 
-def _resolved(
-    state: SessionState, envelope: Envelope, event: ToolOutcomeResolved
-) -> None:
+def _resolved(state: SessionState, envelope: Envelope, event: ToolOutcomeResolved) -> None:
     call = _current(state, event.call_id, event.attempt)
     if call is None:
         return
@@ -313,7 +323,7 @@ def _asked(
         (event.args_hash or "") if permission else "",
         state.turn.turn_id if state.turn else "",
         envelope.seq,
-        _log_time(envelope, event.expires_ms),
+        log_time_after(envelope, event.expires_ms),
     )
     put(state, "requests", state.requests, event.request_id, request)
     if (call := _held(state, request.call_id)) is not None:
@@ -334,6 +344,7 @@ def _granted(state: SessionState, envelope: Envelope, event: PermissionGranted) 
             event.scope,
             state.turn.turn_id if state.turn else "",
             envelope.seq,
+            call.namespace if call else "",
         )
         put(state, "grants", state.grants, event.grant_id, grant)
 
@@ -347,9 +358,4 @@ def _denied(state: SessionState, envelope: Envelope, event: PermissionDenied) ->
     if event.may_request_again:
         call.status = CALL_DENIED
     else:
-        call.confirmed |= 1 << call.attempt
         _close(state, envelope, call, CALL_DENIED, "NO")
-
-
-REQUESTED_AGAIN = (CALL_REQUESTED, CALL_EXPIRED, CALL_DENIED, CALL_NOT_EXECUTED)
-"""Statuses of a call for which permission may be asked."""

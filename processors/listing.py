@@ -4,9 +4,10 @@ In an owned session admission answers LIMIT before a list is full. In a mirrored
 nothing is refused, so the fold itself keeps the bound and counts what it left out.
 """
 
+from operator import attrgetter
 from typing import TypeVar
 
-from foldline.schemas.state import FINISHED_KEPT, Call, SessionState
+from foldline.schemas.state import FINISHED_KEPT, Call, Handle, SessionState
 
 LIMITS: dict[str, int] = {
     "open_calls": 256,
@@ -49,11 +50,26 @@ def bump(counts: dict[str, int], name: str) -> None:
     counts[name] = (known or 0) + 1
 
 
+_AGE = attrgetter("closed_seq", "call_id")
+
+
 def remember(state: SessionState, call: Call, seq: int) -> None:
     """Move an open call to the finished ones; the oldest of these is forgotten."""
     call.closed_seq = seq
     state.calls.pop(call.call_id, None)
     state.finished[call.call_id] = call
     if len(state.finished) > FINISHED_KEPT:
-        oldest = min(state.finished.values(), key=lambda c: (c.closed_seq, c.call_id))
+        oldest = min(state.finished.values(), key=_AGE)
         del state.finished[oldest.call_id]
+
+
+def running_under(state: SessionState, handle: str) -> Handle | None:
+    """What runs under a handle, or is believed to have ended and never said so itself."""
+    listed = state.handles.get(handle)
+    if listed is not None or not handle:
+        return listed
+    for call in state.finished.values():
+        if call.resolved and call.handle == handle:
+            at = call.started_seq
+            return Handle(handle, call.call_id, call.attempt, at, call.epoch, call.writer)
+    return None

@@ -112,18 +112,14 @@ class Log(Protocol):
         """Every event id of a session, in order (what an importer compares with)."""
         ...
 
-    def state(
-        self, session_id: str, *, at_seq: int | None = None
-    ) -> SessionState | None:
+    def state(self, session_id: str, *, at_seq: int | None = None) -> SessionState | None:
         """The state at the head, or as it was at a seq. The caller may keep it.
 
         None where the session does not exist, or had no event at that seq.
         """
         ...
 
-    def follow(
-        self, session_id: str, *, after_seq: int, timeout_ms: int
-    ) -> list[Recorded]:
+    def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
         """The events after a seq, waiting for the first; empty after the time-out."""
         ...
 

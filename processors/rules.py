@@ -6,10 +6,13 @@ that is full. `LEGAL_IN` is the status table; `docs/states.md` prints it.
 
 from dataclasses import dataclass
 
-from foldline.processors.listing import LIMITS
+from foldline.processors.kept import attempt_bit, harness_key, short
+from foldline.processors.listing import LIMITS, running_under
 from foldline.schemas.authority import authority_of
+from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     AnyEvent,
+    AssistantMessage,
     BackgroundEnded,
     CheckpointCreated,
     CompactionCompleted,
@@ -57,10 +60,11 @@ from foldline.schemas.events import (
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import (
     CALL_BACKGROUND,
-    CALL_CANCELLING,
+    CALL_CANCELLED,
     CALL_DENIED,
     CALL_EXPIRED,
     CALL_FAILED,
+    CALL_GRANTED,
     CALL_NOT_EXECUTED,
     CALL_REQUESTED,
     CALL_RUNNING,
@@ -78,13 +82,17 @@ from foldline.schemas.state import (
     STATUSES,
     SUSPENDED,
     WAITING_APPROVAL,
+    Attempt,
     Call,
+    PendingRequest,
     SessionState,
 )
 
 RULES: dict[str, str] = {
     "known_seq": "known_seq is above the session's last seq",
-    "fork_point": "a fork, and nothing else, names the seq it forks at",
+    "mode": "mode is OWNED or MIRRORED",
+    "fork_point": "a fork, and nothing else, names its parent, the seq it forks at, "
+    "and the hash of the event there",
     "claim_without_expected_seq": "a claim must carry the seq it was planned from",
     "requires": "an event that this append requires is not recorded",
     "status": "an event of this type does not happen in this status",
@@ -92,7 +100,7 @@ RULES: dict[str, str] = {
     "call_exists": "a call of this id was already requested",
     "redelivered": "the provider sent an open call again; it runs once",
     "no_request": "nobody requested this call",
-    "call_waiting": "the call waits for permission",
+    "call_waiting": "the call waits for permission already",
     "call_denied": "the call was denied",
     "call_expired": "the request for permission expired; ask again",
     "call_begun": "the call has begun or ended",
@@ -101,7 +109,8 @@ RULES: dict[str, str] = {
     "unsafe_retry": "what began may have happened, and repeating it is not safe",
     "start_by_not_passed": "until its start_by has passed the effect may still begin",
     "operation_id": "a retry carries the operation_id of the first attempt",
-    "effect": "effect is READ_ONLY, IDEMPOTENT, RECONCILABLE or UNSAFE",
+    "effect": "effect is READ_ONLY, IDEMPOTENT, RECONCILABLE or UNSAFE, and a retry's "
+    "is that of the first attempt",
     "not_started": "an outcome of an attempt that was not started",
     "already_ended": "the attempt has a confirmed end",
     "not_unknown": "only what began and has no confirmed end is unknown or resolved",
@@ -109,11 +118,13 @@ RULES: dict[str, str] = {
     "unknown_handle": "nothing runs under this handle",
     "handle_exists": "something runs under this handle",
     "request_exists": "a request of this id is pending",
-    "no_pending_request": "no request of this id is pending",
+    "request_kind": "INPUT is the kind of a question to a person, not of a permission",
+    "no_pending_request": "no request of this id and kind is pending",
     "request_expired": "the request expired by log time; make a new one",
     "args_hash": "the answer is about other arguments than the call's",
     "not_a_person": "a decision by a PERSON comes from an actor of kind PERSON",
     "scope": "scope is CALL, TURN or SESSION",
+    "no_such_grant": "no grant of this id is in force for this tool",
     "open_work": "a turn or session is not done while a call of it has no outcome",
     "model_call_exists": "a model call of this id is open or has ended",
     "model_call_not_open": "no model call of this id is open",
@@ -134,6 +145,9 @@ RULES: dict[str, str] = {
 """Every rule by name, with what it says."""
 
 EFFECTS = ("READ_ONLY", "IDEMPOTENT", "RECONCILABLE", "UNSAFE")
+SCOPES = ("CALL", "TURN", "SESSION")
+TURN_OUTCOMES = ("DONE", "ABORTED", "FAILED", "LIMIT")
+BACKGROUND_OUTCOMES = ("COMPLETED", "FAILED", "CANCELLED", "UNKNOWN")
 SAFE_TO_REPEAT = ("READ_ONLY", "IDEMPOTENT")
 STEERING_MODES = ("INTERRUPT", "NEXT_TURN", "ON_IDLE")
 
@@ -209,11 +223,9 @@ def facts_owner(state: SessionState, event: AnyEvent) -> tuple[int, str] | None:
             | ToolExecutionTimedOut()
             | ToolBackgrounded()
         ):
-            call = state.calls.get(event.call_id) or state.finished.get(event.call_id)
-            open_ = call is not None and not call.confirmed >> event.attempt & 1
-            return (call.epoch, call.writer) if call is not None and open_ else None
+            begun = _open_attempt(state, event.call_id, event.attempt)
         case BackgroundEnded():
-            begun = state.handles.get(event.handle)
+            begun = running_under(state, event.handle)
         case ModelCallCompleted() | ModelCallFailed() | ModelCallCancelled():
             begun = state.model_calls.get(event.model_call_id)
         case UsageCorrected():
@@ -221,6 +233,14 @@ def facts_owner(state: SessionState, event: AnyEvent) -> tuple[int, str] | None:
         case _:
             begun = None
     return (begun.epoch, begun.writer) if begun is not None else None
+
+
+def _open_attempt(state: SessionState, call_id: str, attempt: int) -> Call | Attempt | None:
+    """What knows who began an attempt; None if it was not begun or has an end."""
+    call = state.calls.get(call_id) or state.finished.get(call_id)
+    if call is None or call.confirmed & attempt_bit(attempt):
+        return None
+    return call if call.attempt == attempt else call.earlier.get(attempt)
 
 
 def broken_limit(state: SessionState, event: AnyEvent) -> str | None:
@@ -256,7 +276,7 @@ def broken_limit(state: SessionState, event: AnyEvent) -> str | None:
 
 
 def _state_key(event: HarnessStateSet) -> str:
-    return f"{event.state_namespace}/{event.key}"
+    return harness_key(event.state_namespace, event.key)
 
 
 def broken_rule(state: SessionState, append: Append, now: int) -> Broken | None:
@@ -265,7 +285,7 @@ def broken_rule(state: SessionState, append: Append, now: int) -> Broken | None:
     rule = (
         _general(state, append)
         or _turn_rule(state, append)
-        or _tool_rule(state, event, now)
+        or _tool_rule(state, append, now)
         or _permission_rule(state, append, now)
         or _model_rule(state, event)
         or _context_rule(state, event)
@@ -289,42 +309,37 @@ def _general(state: SessionState, append: Append) -> str:
 
 def _turn_rule(state: SessionState, append: Append) -> str:
     turn_id = append.envelope.turn_id
+    is_open = state.turn is not None and short(turn_id or "") == state.turn.turn_id
     match append.event:
         case TurnStarted():
             return "" if turn_id else "turn_id"
         case TurnEnded():
-            open_id = state.turn.turn_id if state.turn else None
-            if turn_id != open_id:
+            if not is_open:
                 return "turn_id"
-            if append.event.outcome not in ("DONE", "ABORTED", "FAILED", "LIMIT"):
+            if append.event.outcome not in TURN_OUTCOMES:
                 return "outcome"
-            return (
-                "open_work" if append.event.outcome == "DONE" and _busy(state) else ""
-            )
+            done = append.event.outcome == "DONE"
+            return "open_work" if done and _turn_is_busy(state) else ""
+        case AssistantMessage() | ToolCallRequested():
+            return "" if is_open or turn_id is None else "turn_id"
         case SessionCompleted():
-            return "open_work" if _busy(state) else ""
+            return "open_work" if any(map(_is_busy, state.calls.values())) else ""
         case _:
             return ""
 
 
-def _busy(state: SessionState) -> bool:
-    """Whether a call still wants something: to be started, answered, or waited for.
-
-    What timed out, or was told to stop, may still run; its turn does not wait for it.
-    """
-    resting = (
-        CALL_BACKGROUND,
-        CALL_UNKNOWN,
-        CALL_DENIED,
-        CALL_EXPIRED,
-        CALL_TIMED_OUT,
-        CALL_CANCELLING,
-    )
-    return any(call.status not in resting for call in state.calls.values())
+def _turn_is_busy(state: SessionState) -> bool:
+    turn_id = state.turn.turn_id if state.turn else ""
+    return any(_is_busy(call) for call in state.calls.values() if call.turn_id == turn_id)
 
 
-def _tool_rule(state: SessionState, event: AnyEvent, now: int) -> str | Broken:
-    match event:
+def _is_busy(call: Call) -> bool:
+    """Whether nothing was said yet of how the call ended, or that it goes on."""
+    return call.status in (CALL_REQUESTED, CALL_WAITING, CALL_GRANTED, CALL_RUNNING)
+
+
+def _tool_rule(state: SessionState, append: Append, now: int) -> str | Broken:
+    match event := append.event:
         case ToolCallRequested():
             return _request_rule(state, event)
         case ToolCallValidated():
@@ -333,20 +348,19 @@ def _tool_rule(state: SessionState, event: AnyEvent, now: int) -> str | Broken:
                 return "no_request"
             return "" if call.status in NOT_BEGUN else "call_begun"
         case ToolExecutionStarted():
-            return _start_rule(state, event, now)
-        case (
-            ToolExecutionCompleted()
-            | ToolExecutionFailed()
-            | ToolExecutionCancelled()
-            | ToolExecutionTimedOut()
-        ):
+            return _start_rule(state, append.envelope, event, now)
+        case ToolExecutionFailed():
+            return _failed_rule(state, append.envelope, event, now)
+        case ToolExecutionCompleted() | ToolExecutionCancelled() | ToolExecutionTimedOut():
             return _outcome_rule(state, event.call_id, event.attempt)
         case ToolBackgrounded():
             if event.handle in state.handles:
                 return "handle_exists"
             return _outcome_rule(state, event.call_id, event.attempt)
         case BackgroundEnded():
-            return "" if event.handle in state.handles else "unknown_handle"
+            if running_under(state, event.handle) is None:
+                return "unknown_handle"
+            return "" if event.outcome in BACKGROUND_OUTCOMES else "outcome"
         case ToolOutcomeUnknown():
             return _unknown_rule(state, event.call_id, event.attempt)
         case ToolOutcomeResolved():
@@ -377,7 +391,9 @@ _NOT_PERMITTED = {
 }
 
 
-def _start_rule(state: SessionState, event: ToolExecutionStarted, now: int) -> str:
+def _start_rule(
+    state: SessionState, envelope: Envelope, event: ToolExecutionStarted, now: int
+) -> str:
     if event.effect not in EFFECTS:
         return "effect"
     call = state.calls.get(event.call_id)
@@ -387,26 +403,55 @@ def _start_rule(state: SessionState, event: ToolExecutionStarted, now: int) -> s
             return "no_request"
         if call.status == CALL_DENIED:
             return "call_denied"
-        if call.status not in (CALL_FAILED, CALL_TIMED_OUT, CANCELLED):
+        if call.status not in (CALL_FAILED, CALL_TIMED_OUT, CALL_CANCELLED):
             return "already_ended"
     if call.status in _NOT_PERMITTED:
         return _NOT_PERMITTED[call.status]
     if event.attempt != call.attempt + 1:
         return "attempt"
-    return _retry_rule(call, event, now) if call.attempt else ""
+    return _retry_rule(call, envelope, event, now) if call.attempt else ""
 
 
-def _retry_rule(call: Call, event: ToolExecutionStarted, now: int) -> str:
+def _retry_rule(
+    call: Call, envelope: Envelope, event: ToolExecutionStarted, now: int
+) -> str:
     """A further attempt: only where repeating is safe, or nothing happened."""
     if event.operation_id != call.operation_id:
         return "operation_id"
-    if call.executed != "NO" and call.effect not in SAFE_TO_REPEAT:
+    if event.effect != call.effect:
+        return "effect"
+    happened = call.happened or call.executed != "NO"
+    if happened and call.effect not in SAFE_TO_REPEAT:
         return "unsafe_retry"
-    if call.status == CALL_RUNNING and now <= call.start_by_at:
-        return "start_by_not_passed"
     if call.status == CALL_BACKGROUND:
         return "call_running"
-    return ""
+    return "start_by_not_passed" if _may_still_begin(call, envelope, now) else ""
+
+
+def _may_still_begin(call: Call, envelope: Envelope, now: int) -> bool:
+    """Whether an effect that this writer cannot see may begin yet.
+
+    Who began it knows what became of it as soon as it says so; of another's effect
+    nothing is certain before its end is confirmed, or its start_by has passed.
+    """
+    if now > call.start_by_at or call.confirmed & attempt_bit(call.attempt):
+        return False
+    own = (call.epoch, call.writer) == (envelope.epoch, envelope.writer)
+    return not own or call.status in (CALL_RUNNING, CALL_UNKNOWN)
+
+
+def _failed_rule(
+    state: SessionState, envelope: Envelope, event: ToolExecutionFailed, now: int
+) -> str:
+    """That nothing happened, another can only say once it cannot happen any more."""
+    rule = _outcome_rule(state, event.call_id, event.attempt)
+    if rule or event.executed not in ("YES", "NO", "UNKNOWN"):
+        return rule or "outcome"
+    call = state.calls.get(event.call_id)
+    if call is None or event.executed != "NO" or event.attempt != call.attempt:
+        return ""
+    own = (call.epoch, call.writer) == (envelope.epoch, envelope.writer)
+    return "" if own or now > call.start_by_at else "start_by_not_passed"
 
 
 def _outcome_rule(state: SessionState, call_id: str, attempt: int) -> str:
@@ -415,7 +460,7 @@ def _outcome_rule(state: SessionState, call_id: str, attempt: int) -> str:
         return "no_request"
     if not 1 <= attempt <= call.attempt:
         return "not_started"
-    return "already_ended" if call.confirmed >> attempt & 1 else ""
+    return "already_ended" if call.confirmed & attempt_bit(attempt) else ""
 
 
 def _unknown_rule(state: SessionState, call_id: str, attempt: int) -> str:
@@ -465,6 +510,8 @@ def _permission_rule(state: SessionState, append: Append, now: int) -> str:
 def _ask_rule(state: SessionState, event: PermissionRequested) -> str:
     if event.request_id in state.requests:
         return "request_exists"
+    if event.kind == "INPUT":
+        return "request_kind"
     if event.call_id is None:
         return ""
     call = state.calls.get(event.call_id)
@@ -472,36 +519,49 @@ def _ask_rule(state: SessionState, event: PermissionRequested) -> str:
         return "no_request"
     if event.args_hash != call.args_hash:
         return "args_hash"
-    askable = (CALL_REQUESTED, CALL_EXPIRED, CALL_DENIED, CALL_NOT_EXECUTED)
-    return "" if call.status in askable else "call_begun"
+    if call.status == CALL_WAITING:
+        return "call_waiting"
+    return "" if call.status in NOT_BEGUN else "call_begun"
 
 
 def _answer_rule(
     state: SessionState, event: PermissionGranted | PermissionDenied, now: int
 ) -> str:
-    if isinstance(event, PermissionGranted) and event.scope not in (
-        "CALL",
-        "TURN",
-        "SESSION",
-    ):
-        return "scope"
     request = state.requests.get(event.request_id or "")
-    if request is None and (event.request_id or event.decided_by == "PERSON"):
+    if request is None:
+        if event.request_id or event.decided_by == "PERSON":
+            return "no_pending_request"
+    elif request.kind == "INPUT" or (event.call_id or "") not in ("", request.call_id):
         return "no_pending_request"
-    if request is not None and request.expires_at and now > request.expires_at:
+    elif request.expires_at and now > request.expires_at:
         return "request_expired"
     call_id = event.call_id or (request.call_id if request else "")
-    if request is not None and call_id != request.call_id:
-        return "no_pending_request"
-    if not call_id:
-        return ""
     call = state.calls.get(call_id)
-    if call is None:
+    if call_id and call is None:
         return "no_request"
-    if call.status not in NOT_BEGUN:
+    if call is not None and call.status not in NOT_BEGUN:
         return "call_begun"
-    if isinstance(event, PermissionGranted) and event.args_hash != call.args_hash:
+    if isinstance(event, PermissionGranted):
+        return _grant_rule(state, event, request, call)
+    return ""
+
+
+def _grant_rule(
+    state: SessionState,
+    event: PermissionGranted,
+    request: PendingRequest | None,
+    call: Call | None,
+) -> str:
+    if event.scope not in SCOPES:
+        return "scope"
+    about = call.args_hash if call else request.args_hash if request else ""
+    if (event.args_hash or "") != about:
         return "args_hash"
+    if event.decided_by == "EARLIER_GRANT":
+        grant = state.grants.get(event.grant_id)
+        asked = (call.namespace, call.tool) if call else None
+        if grant is None or (grant.namespace, grant.tool) != asked:
+            return "no_such_grant"
     return ""
 
 
@@ -538,6 +598,9 @@ def _context_rule(state: SessionState, event: AnyEvent) -> str:
                 return "compaction_open"
             return _base_rule(state, event.base_seq)
         case CompactionCompleted():
+            begun = state.open_compaction
+            if begun is not None and begun.compaction_id != event.compaction_id:
+                return "compaction_open"
             if not 1 <= event.from_seq <= event.to_seq:
                 return "range"
             if event.to_seq > event.base_seq:
@@ -564,8 +627,7 @@ def _base_rule(state: SessionState, base_seq: int) -> str:
         state.compaction.seq if state.compaction else 0,
         state.rewound_seq,
         state.cleared_seq,
-        # The first owner's claim is the creation itself: nothing is older than it.
-        state.claimed_seq if state.epoch > 1 else 0,
+        state.claimed_seq,
     )
     return "compaction_stale" if base_seq < newest else ""
 

@@ -94,6 +94,7 @@ TAKEN_WHEN_ENDED: frozenset[str] = frozenset(
         "ToolExecutionFailed",
         "ToolExecutionCancelled",
         "ToolExecutionTimedOut",
+        "ToolBackgrounded",
         "ModelCallCompleted",
         "ModelCallFailed",
         "ModelCallCancelled",

@@ -8,7 +8,6 @@ stops before the content and validates nothing, which is what a fold needs.
 Frames are Confluent's: byte 0, four bytes of schema id (big-endian), the Avro body.
 """
 
-import functools
 import struct
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
@@ -19,7 +18,7 @@ from foldline.errors import DecodeError, NewerFormatError
 from foldline.schemas.avro_io import Schema, parsed, read, write
 from foldline.schemas.avsc import NAMESPACE, event_schema
 from foldline.schemas.blocks import Blob, Block, Sealed, clean_text
-from foldline.schemas.envelope import Actor, Envelope, Source
+from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     EVENT_TYPES,
     AnyEvent,
@@ -27,7 +26,7 @@ from foldline.schemas.events import (
     RequestRef,
     UnknownEvent,
 )
-from foldline.schemas.readers import Reader, as_record, fit, make_reader, plain, split
+from foldline.schemas.readers import Reader, as_record, make_reader, plain, split
 from foldline.schemas.record import Record
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.upcasters import MAX_CHAIN, UPCASTERS, Upcaster
@@ -37,7 +36,6 @@ MAX_EVENT_BYTES = 1_000_000
 
 MAGIC = 0
 _FRAME = struct.Struct(">bI")
-_CONTENT_TYPES = {f"{NAMESPACE}.{name}" for name in ("Block", "Blob", "Sealed")}
 _TAGGED = (Sealed, Blob, RequestRef)
 
 
@@ -85,7 +83,7 @@ def _dump(value: Any) -> Any:
     return value
 
 
-def _clean(record: Record) -> Record:
+def clean_record(record: Record) -> Record:
     """The record with U+FFFD for lone surrogates, blocks marked lossy."""
     cleaned = {name: _clean_value(item) for name, item in record.__dict__.items()}
     if isinstance(record, Block) and cleaned != dict(record.__dict__):
@@ -98,7 +96,7 @@ def _clean_value(value: Any) -> Any:
         return clean_text(value)[0]
     if isinstance(value, tuple):
         return tuple(_clean_value(item) for item in cast("tuple[Any, ...]", value))
-    return _clean(value) if isinstance(value, Record) else value
+    return clean_record(value) if isinstance(value, Record) else value
 
 
 _ENVELOPE_SCHEMA = parsed(
@@ -135,7 +133,7 @@ def _write(schema: Schema, record: Record) -> bytes:
     try:
         return write(schema, _dump(record), what=what)
     except UnicodeEncodeError:
-        return write(schema, _dump(_clean(record)), what=what)
+        return write(schema, _dump(clean_record(record)), what=what)
 
 
 # --- reading -------------------------------------------------------------------------
@@ -164,9 +162,7 @@ class Codec:
         fields = self._read(reader.whole, body)
         own = cast("dict[str, Any]", fields["own"])
         try:
-            envelope = Envelope.model_validate(
-                {k: v for k, v in fields["envelope"].items() if k in Envelope.model_fields}
-            )
+            envelope = Envelope.model_validate(fields["envelope"], extra="ignore")
             event = self._event(reader, own)
         except ValidationError as error:
             raise DecodeError(f"{reader.name}: {error}") from error
@@ -188,12 +184,8 @@ class Codec:
             fields, own = reader.front(body)
         except (IndexError, UnicodeDecodeError, struct.error) as error:
             raise DecodeError(repr(error)) from error
-        if reader.uneven:
-            fit(reader, fields, own)
-        actor = fields["actor"]
-        fields["actor"] = _actor(actor["kind"], actor["id"])
-        if fields["source"] is not None:
-            fields["source"] = Source.trusted(fields["source"])
+        for name in reader.extra:
+            del own[name]
         envelope = Envelope.trusted(fields)
         return Recorded(envelope, reader.model.trusted(own), body, schema_id, False)  # noqa: FBT003
 
@@ -210,8 +202,8 @@ class Codec:
         name, upcaster = reader.name, reader.upcaster
         for _ in range(MAX_CHAIN):
             if (model := EVENT_TYPES.get(name)) is not None:
-                known = model.model_fields
-                return model.model_validate({k: v for k, v in own.items() if k in known})
+                # A newer writer may know more fields, in nested records too.
+                return model.model_validate(own, extra="ignore")
             if upcaster is None:
                 return UnknownEvent(reader.event_type, own)
             name, own = upcaster(own)
@@ -232,12 +224,6 @@ class Codec:
         if len(body) > MAX_EVENT_BYTES:
             raise too_large(body)
         return cast("dict[str, Any]", read(schema, body))
-
-
-@functools.lru_cache(maxsize=1024)
-def _actor(kind: str, id_: str) -> Actor:
-    """One object for an actor, who acts again and again."""
-    return Actor(kind=kind, id=id_)
 
 
 def too_large(body: bytes) -> DecodeError:

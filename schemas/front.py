@@ -8,10 +8,17 @@ function is generated that reads those fields and stops. It reads what fastavro 
 
 How it stays safe: every length is checked not to be negative, every position not to run
 past the end, array counts not to exceed the bytes that are left.
+
+Who writes, and where, repeats from event to event. So the bytes of those fields are
+compared with the last ones that were read, and only what differs is read anew. Avro has
+one meaning for given bytes at a given place, so equal bytes are equal fields.
 """
 
+import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, cast
 
 from foldline.errors import DecodeError, SchemaError
@@ -19,10 +26,20 @@ from foldline.errors import DecodeError, SchemaError
 ReadFront = Callable[[bytes], tuple[dict[str, Any], dict[str, Any]]]
 """Reads a body and gives the envelope's fields and the event's own."""
 
+_ReadEnvelope = Callable[[bytes], tuple[dict[str, Any], int]]
+
+PER_EVENT = frozenset(
+    {"event_id", "seq", "occurred_at", "recorded_at", "batch_id", "prev_hash"}
+)
+"""The envelope's fields that differ from event to event; the others mostly repeat."""
+
 MAX_VARINT_BYTES = 10
 _DOUBLE = struct.Struct("<d")
-_EIGHT = struct.Struct("8B")
-_CONTINUATIONS = sum(128 << shift for shift in range(0, 49, 7))
+_EIGHT = struct.Struct("<Q")
+_TOP_BITS = 0x8080_8080_8080_8080
+_GOES_ON = 0x0080_8080_8080_8080
+"""The top bits of a number of exactly eight bytes: all but the last byte's are set."""
+
 _LENGTHS = tuple(c >> 1 if not c & 129 else -1 for c in range(256))
 """The length that a first byte stands for, -1 where it takes more than a look."""
 
@@ -49,20 +66,14 @@ def length(data: bytes, at: int) -> tuple[int, int]:
 
 def _unpack_eight(data: bytes, at: int) -> tuple[int, int]:
     """A number of eight bytes, as times are; any other is read step by step."""
-    b0, b1, b2, b3, b4, b5, b6, b7 = _EIGHT.unpack_from(data, at)
-    if b7 > 127 or b0 & b1 & b2 & b3 & b4 & b5 & b6 < 128:  # noqa: PLR2004
+    (number,) = _EIGHT.unpack_from(data, at)
+    if number & _TOP_BITS != _GOES_ON:
         return varint(data, at)
-    number = (
-        b0
-        + (b1 << 7)
-        + (b2 << 14)
-        + (b3 << 21)
-        + (b4 << 28)
-        + (b5 << 35)
-        + (b6 << 42)
-        + (b7 << 49)
-        - _CONTINUATIONS
-    )
+    # Close the gaps between groups of seven bits: in pairs, then fours, then eights.
+    number &= 0x7F7F_7F7F_7F7F_7F7F
+    number = (number & 0x007F_007F_007F_007F) | ((number & 0x7F00_7F00_7F00_7F00) >> 1)
+    number = (number & 0x0000_3FFF_0000_3FFF) | ((number & 0x3FFF_0000_3FFF_0000) >> 2)
+    number = (number & 0x0000_0000_0FFF_FFFF) | ((number & 0x0FFF_FFFF_0000_0000) >> 4)
     return (number >> 1) ^ -(number & 1), at + 8
 
 
@@ -71,28 +82,68 @@ def negative(at: int) -> None:
     raise DecodeError(f"a negative length or an unknown branch at byte {at}")
 
 
-def compile_front(name: str, envelope: list[Any], front: list[Any]) -> ReadFront:
+FinishEnvelope = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes of an envelope's fields, as they are read, those of the envelope."""
+
+
+def _as_read(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What becomes of an event's own fields once they are read.
+
+    `models` gives, by name, what turns a value into a model; `missing` the values of
+    fields that the bytes do not have, or that are left out.
+    """
+
+    models: Mapping[str, Callable[[Any], Any]] = field(
+        default_factory=dict[str, Callable[[Any], Any]]
+    )
+    missing: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def compile_front(
+    name: str,
+    envelope: list[Any],
+    front: list[Any],
+    *,
+    finish_envelope: FinishEnvelope = _as_read,
+    finish: Finish | None = None,
+) -> ReadFront:
     """Generate the reader of a schema's front.
 
     Args:
         name: the record's name, for tracebacks.
-        envelope: the envelope's Avro fields, without logical types.
+        envelope: the envelope's Avro fields.
         front: the event's own Avro fields up to its content.
+        finish_envelope: what becomes of the envelope's fields.
+        finish: what becomes of the event's own.
 
     Raises:
         SchemaError: a type that events do not use (enum, map, fixed).
     """
-    writer = _Writer(name)
-    envelope_value = writer.record(envelope)
-    front_value = writer.record(front)
+    finish = finish or Finish()
+    writer = _Writer(name, _records_in(envelope))
+    own = writer.own(front, finish)
+    scope = {
+        "read_envelope": _compile_envelope(json.dumps(envelope), finish_envelope),
+        "models": finish.models,
+        "missing": finish.missing,
+    }
     lines = [
         "def read_front(b):",
-        "    i = 0",
+        "    envelope, i = read_envelope(b)",
         *writer.lines,
         "    if i > len(b): raise DecodeError('truncated')",
-        f"    return {envelope_value}, {front_value}",
+        f"    return envelope, {own}",
     ]
-    scope: dict[str, Any] = {
+    return cast("ReadFront", _compiled(name, lines, scope)["read_front"])
+
+
+def _compiled(name: str, lines: Sequence[str], scope: dict[str, Any]) -> dict[str, Any]:
+    scope |= {
         "varint": varint,
         "negative": negative,
         "DecodeError": DecodeError,
@@ -103,7 +154,67 @@ def compile_front(name: str, envelope: list[Any], front: list[Any]) -> ReadFront
     }
     code = compile("\n".join(lines), f"<front of {name}>", "exec")
     exec(code, scope)  # noqa: S102 - our own text, made of a checked schema's names
-    return cast("ReadFront", scope["read_front"])
+    return scope
+
+
+@lru_cache(maxsize=64)
+def _compile_envelope(schema: str, finish: FinishEnvelope) -> _ReadEnvelope:
+    """The reader of an envelope: one for all the types that have it.
+
+    Two functions: one reads all of it, one only what differs from the last. What is
+    known of the last: the bytes of each run of fields that repeat, and the finished
+    fields. It is replaced as a whole, so that a thread sees one envelope's.
+    """
+    whole, quick = _Writer("Envelope", {}), _Writer("Envelope", {})
+    values: list[tuple[str, str]] = []
+    differing: list[tuple[str, str]] = []
+    runs = 0
+    for repeats, run in _runs(json.loads(schema)):
+        if not repeats:
+            values.extend((f["name"], whole.value(f["type"])) for f in run)
+            differing.extend((f["name"], quick.value(f["type"])) for f in run)
+            continue
+        whole.say(f"s{runs} = i")
+        values.extend((f["name"], whole.value(f["type"])) for f in run)
+        whole.say(f"r{runs} = b[s{runs}:i]")
+        quick.say(f"if not b.startswith(r{runs}, i): return read_whole(b)")
+        quick.say(f"i += len(r{runs})")
+        runs += 1
+    names = "".join(f"r{n}, " for n in range(runs))
+    lines = [
+        "def read_whole(b):",
+        "    i = 0",
+        *whole.lines,
+        "    if i > len(b): raise DecodeError('truncated')",
+        f"    envelope = finish({_literal(values)})",
+        f"    last[0] = ({names}envelope)",
+        "    return envelope.copy(), i",
+        "def read_envelope(b):",
+        "    if last[0] is None: return read_whole(b)",
+        f"    {names}envelope = last[0]",
+        "    i = 0",
+        *quick.lines,
+        "    envelope = envelope.copy()",
+        *(f"    envelope[{name!r}] = {value}" for name, value in differing),
+        "    return envelope, i",
+    ]
+    scope = _compiled("Envelope", lines, {"finish": finish, "last": [None]})
+    return cast("_ReadEnvelope", scope["read_envelope"])
+
+
+def _runs(fields: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
+    """The fields in runs of those that mostly repeat, and of those that do not."""
+    runs: list[tuple[bool, list[Any]]] = []
+    for item in fields:
+        repeats = item["name"] not in PER_EVENT
+        if not runs or runs[-1][0] != repeats:
+            runs.append((repeats, []))
+        runs[-1][1].append(item)
+    return runs
+
+
+def _literal(values: Sequence[tuple[str, str]]) -> str:
+    return "{" + ", ".join(f"{name!r}: {value}" for name, value in values) + "}"
 
 
 def _unpack_double(data: bytes, at: int) -> float:
@@ -113,26 +224,37 @@ def _unpack_double(data: bytes, at: int) -> float:
 class _Writer:
     """Writes the lines that read one type after another."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, named: dict[str, dict[str, Any]]) -> None:
         self.lines: list[str] = []
         self._name = name
-        self._named: dict[str, dict[str, Any]] = {}
+        self._named = named
         self._variables = 0
         self._indent = 1
 
-    def record(self, fields: list[Any]) -> str:
+    def record(self, fields: Sequence[Any]) -> str:
         """Read fields in order; the expression is the dictionary of them."""
-        values = [(field["name"], self._value(field["type"])) for field in fields]
-        return "{" + ", ".join(f"{name!r}: {value}" for name, value in values) + "}"
+        return _literal([(item["name"], self.value(item["type"])) for item in fields])
 
-    def _say(self, line: str) -> None:
+    def own(self, fields: Sequence[Any], finish: Finish) -> str:
+        """The same for an event's own fields, each made what it is to be."""
+        values: list[tuple[str, str]] = []
+        for item in fields:
+            name, value = item["name"], self.value(item["type"])
+            values.append(
+                (name, f"models[{name!r}]({value})" if name in finish.models else value)
+            )
+        values.extend((name, f"missing[{name!r}]") for name in finish.missing)
+        return _literal(values)
+
+    def say(self, line: str) -> None:
+        """Add a line."""
         self.lines.append("    " * self._indent + line)
 
     def _variable(self) -> str:
         self._variables += 1
         return f"v{self._variables}"
 
-    def _value(self, schema: Any) -> str:
+    def value(self, schema: Any) -> str:
         """Lines that read a value; the expression that then stands for it."""
         if isinstance(schema, list):
             return self._union(cast("list[Any]", schema))
@@ -147,14 +269,14 @@ class _Writer:
                 case "long" if fields.get("logicalType") == "timestamp-micros":
                     return self._time()
                 case inner:
-                    return self._value(inner)
+                    return self.value(inner)
         if schema in self._named:
             return self._record(self._named[schema])
         return self._primitive(schema)
 
     def _record(self, fields: dict[str, Any]) -> str:
         variable = self._variable()
-        self._say(f"{variable} = {self.record(fields['fields'])}")
+        self.say(f"{variable} = {self.record(fields['fields'])}")
         return variable
 
     def _primitive(self, schema: str) -> str:
@@ -162,16 +284,16 @@ class _Writer:
         match schema:
             case "string" | "bytes":
                 decode = ".decode()" if schema == "string" else ""
-                self._say("n = lengths[b[i]]")
-                self._say("if n < 0: n, i = length(b, i)")
-                self._say("else: i += 1")
-                self._say(f"j = i + n; {variable} = b[i:j]{decode}; i = j")
+                self.say("n = lengths[b[i]]")
+                self.say("if n < 0: n, i = length(b, i)")
+                self.say("else: i += 1")
+                self.say(f"j = i + n; {variable} = b[i:j]{decode}; i = j")
             case "long" | "int":
                 self._number(variable)
             case "boolean":
-                self._say(f"{variable} = b[i] == 1; i += 1")
+                self.say(f"{variable} = b[i] == 1; i += 1")
             case "double":
-                self._say(f"{variable} = unpack_double(b, i); i += 8")
+                self.say(f"{variable} = unpack_double(b, i); i += 8")
             case "null":
                 return "None"
             case _:
@@ -180,40 +302,55 @@ class _Writer:
 
     def _time(self) -> str:
         variable = self._variable()
-        self._say(f"{variable}, i = eight(b, i)")
+        self.say(f"{variable}, i = eight(b, i)")
         return variable
 
     def _number(self, variable: str) -> None:
-        self._say("c = b[i]")
-        self._say(f"if c < 128: {variable} = (c >> 1) ^ -(c & 1); i += 1")
-        self._say(f"else: {variable}, i = varint(b, i)")
+        self.say("c = b[i]")
+        self.say(f"if c < 128: {variable} = (c >> 1) ^ -(c & 1); i += 1")
+        self.say(f"else: {variable}, i = varint(b, i)")
 
     def _union(self, branches: list[Any]) -> str:
         variable = self._variable()
-        self._say("c = b[i]; i += 1")
+        self.say("c = b[i]; i += 1")
         for index, branch in enumerate(branches):
-            self._say(f"{'if' if index == 0 else 'elif'} c == {index << 1}:")
+            self.say(f"{'if' if index == 0 else 'elif'} c == {index << 1}:")
             self._indent += 1
-            self._say(f"{variable} = {self._value(branch)}")
+            self.say(f"{variable} = {self.value(branch)}")
             self._indent -= 1
-        self._say("else: negative(i)")
+        self.say("else: negative(i)")
         return variable
 
     def _array(self, items: Any) -> str:
         variable, count = self._variable(), self._variable()
-        self._say(f"{variable} = []")
-        self._say("while True:")
+        self.say(f"{variable} = []")
+        self.say("while True:")
         self._indent += 1
         self._number(count)
-        self._say(f"if {count} == 0: break")
-        self._say(f"if {count} < 0:")
-        self._say(f"    {count} = -{count}; _, i = varint(b, i)")
-        self._say(f"if {count} > len(b) - i: raise DecodeError('an array too long')")
-        self._say(f"for _ in range({count}):")
+        self.say(f"if {count} == 0: break")
+        self.say(f"if {count} < 0:")
+        self.say(f"    {count} = -{count}; _, i = varint(b, i)")
+        self.say(f"if {count} > len(b) - i: raise DecodeError('an array too long')")
+        self.say(f"for _ in range({count}):")
         self._indent += 1
-        self._say(f"{variable}.append({self._value(items)})")
+        self.say(f"{variable}.append({self.value(items)})")
         self._indent -= 2
         return f"tuple({variable})"
+
+
+def _records_in(schema: Any) -> dict[str, dict[str, Any]]:
+    """The records that fields define, by name: what follows may name them."""
+    found: dict[str, dict[str, Any]] = {}
+    if isinstance(schema, list):
+        for item in cast("list[Any]", schema):
+            found |= _records_in(item)
+    elif isinstance(schema, dict):
+        part = cast("dict[str, Any]", schema)
+        if part.get("type") == "record":
+            found[_full_name(part)] = part
+        for key in ("type", "items", "fields"):
+            found |= _records_in(part.get(key))
+    return found
 
 
 def _full_name(fields: dict[str, Any]) -> str:

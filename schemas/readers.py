@@ -6,23 +6,26 @@ holds blocks or bodies.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from foldline.errors import DecodeError
+from foldline.errors import DecodeError, SchemaError
 from foldline.schemas.avro_io import parsed
 from foldline.schemas.avsc import NAMESPACE
-from foldline.schemas.envelope import Envelope
+from foldline.schemas.envelope import Actor, Envelope, Source
 from foldline.schemas.events import EVENT_TYPES, KnownEvent
-from foldline.schemas.front import ReadFront, compile_front
+from foldline.schemas.front import Finish, ReadFront, compile_front
 from foldline.schemas.lint import check_decodable
 from foldline.schemas.record import Record
 from foldline.schemas.upcasters import Upcaster
 
 _CONTENT_TYPES = {f"{NAMESPACE}.{name}" for name in ("Block", "Blob", "Sealed")}
+
+MAX_SCHEMA_CHARS = 1_000_000
+"""The longest schema that is taken in."""
 
 
 def plain(schema: Any) -> Any:
@@ -67,26 +70,21 @@ class Reader:
     upcaster: Upcaster | None
     whole: Any
     front: ReadFront
-    missing: Mapping[str, Any]
     extra: tuple[str, ...]
-    nested: tuple[tuple[str, type[Record], bool], ...]
-    envelope_missing: Mapping[str, Any]
-    envelope_extra: tuple[str, ...]
-    uneven: bool
 
 
-def _is_content(schema: Any) -> bool:
+def is_content(schema: Any) -> bool:
     """Whether a field's type holds blocks or bodies somewhere."""
     if isinstance(schema, str):
         return schema in _CONTENT_TYPES
     if isinstance(schema, list):
-        return any(_is_content(branch) for branch in cast("list[Any]", schema))
+        return any(is_content(branch) for branch in cast("list[Any]", schema))
     fields = cast("dict[str, Any]", schema)
     if fields["type"] == "array":
-        return _is_content(fields["items"])
+        return is_content(fields["items"])
     name = f"{fields.get('namespace', NAMESPACE)}.{fields.get('name', '')}"
     return name in _CONTENT_TYPES or any(
-        _is_content(field["type"]) for field in fields.get("fields", ())
+        is_content(field["type"]) for field in fields.get("fields", ())
     )
 
 
@@ -101,20 +99,29 @@ def _defaults(model: type[Record], present: set[str]) -> dict[str, Any]:
     return defaults
 
 
-def _nested_records(
-    model: type[Record], front: set[str]
-) -> tuple[tuple[str, type[Record], bool], ...]:
-    """The fields in front that hold records: name, model, whether it is an array."""
-    found: list[tuple[str, type[Record], bool]] = []
+def _models(model: type[Record], front: set[str]) -> dict[str, Callable[[Any], Any]]:
+    """What makes the records in front: of one, of one that may be null, of several."""
+    found: dict[str, Callable[[Any], Any]] = {}
     for name in model.model_fields.keys() & front:
         annotation: Any = model.model_fields[name].annotation
         many = get_origin(annotation) is tuple
-        found.extend(
-            (name, part, many)
-            for part in get_args(annotation) or (annotation,)
-            if isinstance(part, type) and issubclass(part, Record)
-        )
-    return tuple(found)
+        for part in get_args(annotation) or (annotation,):
+            if isinstance(part, type) and issubclass(part, Record):
+                found[name] = _maker(part, many=many)
+    return found
+
+
+def _maker(record: type[Record], *, many: bool) -> Callable[[Any], Any]:
+    names = record.model_fields.keys()
+
+    def one(fields: dict[str, Any] | None) -> Record | None:
+        if fields is None:
+            return None
+        if fields.keys() != names:
+            fields = _of_today(record, fields)
+        return record.trusted(fields)
+
+    return (lambda items: tuple(map(one, items))) if many else one
 
 
 def make_reader(text: str, upcasters: Mapping[str, Upcaster]) -> Reader:
@@ -123,24 +130,39 @@ def make_reader(text: str, upcasters: Mapping[str, Upcaster]) -> Reader:
     Raises:
         SchemaError: the schema could hang its reader, or is no event's.
     """
-    schema = cast("dict[str, Any]", json.loads(text))
-    check_decodable(schema)
+    try:
+        return _make_reader(_loaded(text), upcasters)
+    except (SchemaError, DecodeError):
+        raise
+    except Exception as error:  # whatever a foreign schema makes us stumble over
+        raise SchemaError("?", [f"no schema: {error!r}"]) from error
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise SchemaError("?", [f"more than {MAX_SCHEMA_CHARS} characters"])
+    schema = json.loads(text)
+    if not isinstance(schema, dict):
+        raise SchemaError("?", ["no record"])
+    check_decodable(cast("dict[str, Any]", schema))
+    return cast("dict[str, Any]", schema)
+
+
+def _make_reader(schema: dict[str, Any], upcasters: Mapping[str, Upcaster]) -> Reader:
     envelope, own = split(cast("dict[str, Any]", plain(schema)))
     front: list[Any] = []
     for field in own:
-        if _is_content(field["type"]):
+        if is_content(field["type"]):
             break
         front.append(field)
     name = cast("str", schema["name"])
     model = EVENT_TYPES.get(name)
     front_names = {field["name"] for field in front}
-    envelope_names = {field["name"] for field in envelope}
     known = set(model.model_fields) if model else set[str]()
-    missing = _defaults(model, front_names) if model else {}
-    extra = tuple(front_names - known)
-    nested = _nested_records(model, front_names) if model else ()
-    envelope_missing = _defaults(Envelope, envelope_names)
-    envelope_extra = tuple(envelope_names - set(Envelope.model_fields))
+    finish = Finish(
+        _models(model, front_names) if model else {},
+        _defaults(model, front_names) if model else {},
+    )
     return Reader(
         name=name,
         event_type=cast("str", schema.get("foldline_type", name)),
@@ -148,13 +170,14 @@ def make_reader(text: str, upcasters: Mapping[str, Upcaster]) -> Reader:
         model=model,
         upcaster=upcasters.get(name),
         whole=_nested(name, envelope, own),
-        front=compile_front(name, split(schema)[0], front),
-        missing=missing,
-        extra=extra,
-        nested=nested,
-        envelope_missing=envelope_missing,
-        envelope_extra=envelope_extra,
-        uneven=any((missing, extra, nested, envelope_missing, envelope_extra)),
+        front=compile_front(
+            name,
+            split(schema)[0],
+            front,
+            finish_envelope=finish_envelope,
+            finish=finish,
+        ),
+        extra=tuple(front_names - known),
     )
 
 
@@ -171,16 +194,18 @@ def _nested(name: str, envelope: list[Any], own: list[Any]) -> Any:
     )
 
 
-def fit(reader: Reader, envelope: dict[str, Any], own: dict[str, Any]) -> None:
-    """Fit decoded fields to today's models: defaults, dropped fields, nested records."""
-    own.update(reader.missing)
-    for name in reader.extra:
-        del own[name]
-    for name, record, many in reader.nested:
-        if many:
-            own[name] = tuple(record.trusted(item) for item in own[name])
-        elif own[name] is not None:
-            own[name] = record.trusted(own[name])
-    envelope.update(reader.envelope_missing)
-    for name in reader.envelope_extra:
-        del envelope[name]
+def finish_envelope(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an envelope of whatever version, actor and source as models."""
+    fields = _of_today(Envelope, fields)
+    actor, source = fields["actor"], fields["source"]
+    fields["actor"] = Actor.trusted(_of_today(Actor, actor))
+    fields["source"] = source and Source.trusted(_of_today(Source, source))
+    return fields
+
+
+def _of_today(record: type[Record], fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of whatever version: defaults for new ones, without dropped ones."""
+    known = record.model_fields
+    if fields.keys() == known.keys():
+        return fields
+    return {name: fields.get(name, info.default) for name, info in known.items()}

@@ -10,8 +10,6 @@ States are mutable inside the fold, for speed, and handed out by value: see
 from collections import deque
 from dataclasses import dataclass, field
 
-from foldline.schemas.events import Usage
-
 FOLD_VERSION = 1
 """The version of the fold: a snapshot of another version is not used."""
 
@@ -98,6 +96,15 @@ class Turn:
 
 
 @dataclass(slots=True)
+class Attempt:
+    """An attempt without confirmed end, before the current one, and who began it."""
+
+    attempt: int
+    epoch: int
+    writer: str
+
+
+@dataclass(slots=True)
 class Call:
     """A tool call: listed while it is open, then for a while among the finished.
 
@@ -107,7 +114,10 @@ class Call:
     arguments. `confirmed` is a bit set of the attempts whose end is confirmed.
     `resolved` says that somebody found the end out: the first real outcome of that
     attempt is then still taken, as late. `executed` is what is known of the effect of
-    the last attempt: YES, NO or UNKNOWN.
+    the last attempt: YES, NO or UNKNOWN; `happened` says that an earlier one turned out
+    to have had, perhaps, its effect. `earlier` lists former attempts whose real outcome
+    may still come; the fold replaces it, never changes it. `handle` is that of the last
+    attempt in the background, `cancel_seq` the seq of a request to cancel this call.
     """
 
     call_id: str
@@ -133,8 +143,13 @@ class Call:
     expiries: int = 0
     confirmed: int = 0
     executed: str = ""
+    happened: bool = False
     resolved: bool = False
     closed_seq: int = 0
+    cancel_seq: int = 0
+    namespace: str = ""
+    handle: str = ""
+    earlier: dict[int, Attempt] = field(default_factory=dict[int, Attempt])
 
 
 @dataclass(slots=True)
@@ -171,6 +186,7 @@ class Grant:
     scope: str
     turn_id: str
     seq: int
+    namespace: str = ""
 
 
 @dataclass(slots=True)
@@ -186,17 +202,6 @@ class ModelCall:
     epoch: int
     writer: str
     deadline_at: int = 0
-
-
-@dataclass(slots=True)
-class CallUsage:
-    """The usage last said of a model call, so that a correction can replace it."""
-
-    model_call_id: str
-    seq: int
-    epoch: int
-    writer: str
-    usage: Usage | None = None
 
 
 @dataclass(slots=True)
@@ -250,7 +255,10 @@ class Retry:
 
 @dataclass(slots=True)
 class Cancellation:
-    """A cancellation that was asked for and is not yet done."""
+    """The widest cancellation that was asked for and is not yet done.
+
+    One of a CALL does not hide one of the TURN or SESSION; see also `Call.cancel_seq`.
+    """
 
     target: str
     target_id: str
@@ -260,13 +268,27 @@ class Cancellation:
 
 @dataclass(slots=True)
 class UsageTotals:
-    """Tokens of all model calls."""
+    """Tokens, of one model call or of all; what nobody told counts as 0."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_input_tokens: int = 0
     cache_write_input_tokens: int = 0
     reasoning_output_tokens: int = 0
+
+
+@dataclass(slots=True)
+class CallUsage:
+    """The usage last said of a model call, so that a correction can replace it.
+
+    `epoch` and `writer` are those that began the call.
+    """
+
+    model_call_id: str
+    seq: int
+    epoch: int
+    writer: str
+    usage: UsageTotals = field(default_factory=UsageTotals)
 
 
 @dataclass(slots=True)
@@ -335,9 +357,14 @@ class SessionState:
 
     @property
     def executing(self) -> bool:
-        """Whether a tool may be running in the foreground, or a model call is open."""
+        """Whether a model call is open, or a tool of the open turn may be running.
+
+        What an earlier turn left running does not keep this one from waiting.
+        """
+        turn_id = self.turn.turn_id if self.turn else ""
         return bool(self.model_calls) or any(
-            call.status in EXECUTING for call in self.calls.values()
+            call.status in EXECUTING and call.turn_id == turn_id
+            for call in self.calls.values()
         )
 
     @property

@@ -118,8 +118,7 @@ def test_no_function_is_longer_than_the_limit() -> None:
         f"{_at(path, function.lineno)} {function.name}: {length} lines"
         for path, tree in TREES.items()
         for function in _functions(tree)
-        if (length := (function.end_lineno or 0) - function.lineno + 1)
-        > FUNCTION_LINES_MAX
+        if (length := (function.end_lineno or 0) - function.lineno + 1) > FUNCTION_LINES_MAX
     ] == []
 
 
@@ -197,8 +196,7 @@ def test_every_link_stays_inside_the_tree() -> None:
     assert [
         str(path.relative_to(ROOT))
         for path in FILES
-        if path.is_symlink()
-        and not (path.exists() and path.resolve().is_relative_to(ROOT))
+        if path.is_symlink() and not (path.exists() and path.resolve().is_relative_to(ROOT))
     ] == []
 
 

@@ -1,11 +1,12 @@
 """Makes text safe to print: what agents and tools say is written by whoever they read.
 
 A terminal obeys escape sequences, and shows text backwards when it is told to. Here
-every such character is written out (`\\x1b`, `\\u202e`) and so seen, not obeyed; white
+every such character is written out (as backslash, x, 1b) and so seen, not obeyed; white
 space is one blank, and everything has a length.
 """
 
 import re
+import textwrap
 
 LINE_MAX_CHARS = 2_000
 """How much of a text is looked at for one line; the rest is only counted."""
@@ -47,6 +48,11 @@ def crop(line: str, *, cells: int) -> str:
     if cell_len(line) <= cells:
         return line
     return set_cell_size(line, max(cells - 1, 0)).rstrip() + ELLIPSIS
+
+
+def wrapped(line: str, *, cells: int) -> list[str]:
+    """A line as several, broken between words."""
+    return textwrap.wrap(line, max(cells, 1), break_on_hyphens=False)
 
 
 def padded(text: str, *, cells: int) -> str:

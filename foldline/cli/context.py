@@ -4,8 +4,7 @@ Whatever is heavy (pydantic, SQLite, Avro) is loaded here when a command needs i
 that `foldline --help` does not wait for it.
 """
 
-import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,14 @@ from foldline.errors import SessionNotFoundError
 
 if TYPE_CHECKING:
     from foldline.processors.log import Log
+    from foldline.processors.stored import AuditableLog
+    from foldline.producers.redaction import Redactor
     from foldline.settings import Settings
 
 SESSIONS_SEARCHED_MAX = 100_000
 """Among how many sessions, the most recently active ones, a prefix is looked for."""
 
 CANDIDATES_SHOWN = 5
-
-_SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +52,19 @@ class Context:
         return settings.model_copy(update={"url": self.url}) if self.url else settings
 
     @contextmanager
-    def writing(self) -> Iterator["Log"]:
+    def writing(self) -> Generator["AuditableLog"]:
         """The log, made if it does not exist."""
         from foldline.processors.open_log import open_log  # late: see above
 
         settings = self.settings()
-        log = open_log(settings.url, settings=settings, clock=clock)
+        log = open_log(settings.url, settings=settings)
         try:
             yield log
         finally:
             log.close()
 
     @contextmanager
-    def reading(self) -> Iterator["Log"]:
+    def reading(self) -> Generator["AuditableLog"]:
         """The log as it is; none is made.
 
         Raises:
@@ -76,26 +75,30 @@ class Context:
             yield log
 
 
-def clock() -> int:
-    """Microseconds since 1970 UTC."""
-    return time.time_ns() // 1_000
-
-
 def must_exist(url: str) -> None:
     """Refuse an URL that names a log that is not there.
 
     Raises:
         NoLogError: no file, an empty file, or a memory that nobody has filled.
     """
-    if url.startswith("memory:"):
+    from foldline.processors.open_log import SQLITE  # late: see above
+
+    if url == "memory:":
         raise NoLogError(url, "memory: lasts only as long as one process")
-    if not url.startswith(_SQLITE):
-        return
-    path = Path(url.removeprefix(_SQLITE))
+    if not url.startswith(SQLITE):
+        return  # open_log says what is wrong with it
+    path = Path(url.removeprefix(SQLITE)).expanduser()
     if not path.exists():
         raise NoLogError(url, f"{path} does not exist")
     if path.is_file() and path.stat().st_size == 0:
         raise NoLogError(url, f"{path} is empty")
+
+
+def redactor_of(log: "Log") -> "Redactor":
+    """What takes secrets out of all that this command records in a log."""
+    from foldline.producers.redaction import Redactor, key_of_log  # late: see above
+
+    return Redactor(key_of_log(log.url))
 
 
 def find_session(log: "Log", wanted: str) -> str:
@@ -105,14 +108,27 @@ def find_session(log: "Log", wanted: str) -> str:
         SessionNotFoundError: none.
         AmbiguousSessionError: several begin with it, and none is it.
     """
-    if not wanted:
-        raise UsageError("SESSION", "an id or the beginning of one; it is empty")
-    if log.state(wanted) is not None:
+    if wanted and log.state(wanted) is not None:
         return wanted
     listed = log.sessions(limit=SESSIONS_SEARCHED_MAX)
-    fitting = [s.session_id for s in listed if s.session_id.startswith(wanted)]
+    return one_of((s.session_id for s in listed), wanted, url=log.url)
+
+
+def one_of(session_ids: Iterable[str], wanted: str, *, url: str) -> str:
+    """The id that is this one, or the only one that begins with it.
+
+    Raises:
+        UsageError: nothing was given.
+        SessionNotFoundError: none.
+        AmbiguousSessionError: several begin with it, and none is it.
+    """
+    if not wanted:
+        raise UsageError("SESSION", "an id or the beginning of one; it is empty")
+    fitting = [name for name in session_ids if name.startswith(wanted)]
+    if wanted in fitting:
+        return wanted
     if not fitting:
-        raise SessionNotFoundError(wanted, log.url)
+        raise SessionNotFoundError(wanted, url)
     if len(fitting) > 1:
         raise AmbiguousSessionError(wanted, fitting[:CANDIDATES_SHOWN])
     return fitting[0]

@@ -12,6 +12,7 @@ from foldline.errors import (
     ImportSourceError,
     LiveOwnerError,
     LogError,
+    RedactionError,
     SchemaError,
     SessionExistsError,
     SessionNotFoundError,
@@ -28,12 +29,11 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 EXIT_CODES: dict[int, str] = {
-    OK: "done, and the answer is yes",
-    NO: "done, and the answer is no: verify or check found a problem, an append was "
-    "refused, an import raised an alarm, tail ended before the session did",
+    OK: "done; the answer is yes",
+    NO: "done; the answer is no: not verified, refused, alarmed, not ended yet",
     USAGE: "the command line, its input or a setting makes no sense",
-    NOT_FOUND: "no such log, session, event type or file, or more than one fits",
-    STORAGE: "the log (or the output) cannot be used: torn, foreign, newer, full, locked",
+    NOT_FOUND: "no such log, session, event type or file, or several fit",
+    STORAGE: "the log (or the output) cannot be used: torn, newer, full, locked",
     INTERNAL: "a defect of foldline; FOLDLINE_DEBUG=1 shows where",
     INTERRUPTED: "interrupted by Ctrl-C",
     BROKEN_PIPE: "whoever read the output went away",
@@ -77,6 +77,17 @@ class AmbiguousSessionError(FoldlineError):
         )
 
 
+class NoDemoError(FoldlineError):
+    """Raised when the example's source is not beside the installed package."""
+
+    def __init__(self, looked_at: str) -> None:
+        self.looked_at = looked_at
+        super().__init__(
+            f"the demo is not installed ({looked_at} does not exist); it comes with the "
+            "source: clone the repository and run `make demo` there"
+        )
+
+
 class UnknownTypeError(FoldlineError):
     """Raised when an event type is none that this foldline knows."""
 
@@ -100,12 +111,14 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (NoLogError, NOT_FOUND),
     (AmbiguousSessionError, NOT_FOUND),
     (UnknownTypeError, NOT_FOUND),
+    (NoDemoError, NOT_FOUND),
     (SessionNotFoundError, NOT_FOUND),
     (ImportSourceError, NOT_FOUND),
     (FileNotFoundError, NOT_FOUND),
     (LogError, STORAGE),
     (DecodeError, STORAGE),
     (BlobError, STORAGE),
+    (RedactionError, STORAGE),
     (OSError, STORAGE),
     (FoldlineError, INTERNAL),
 )
@@ -128,16 +141,16 @@ def message_of(error: BaseException) -> str:
         return f"{name}{error.strerror or error}"
     return (
         f"a defect of foldline ({type(error).__name__}: {error}); "
-        "the log was not harmed. FOLDLINE_DEBUG=1 shows where"
+        "FOLDLINE_DEBUG=1 shows where"
     )
 
 
 def view_of(error: BaseException) -> dict[str, object]:
     """The error for machines: its kind, its fields, and whether to try again."""
-    fields = {
+    fields: dict[str, object] = {
         name: value
         for name, value in vars(error).items()
-        if isinstance(value, str | int | list) and not name.startswith("_")
+        if isinstance(value, (str, int, list)) and not name.startswith("_")
     }
     return fields | {
         "kind": type(error).__name__,

@@ -9,6 +9,7 @@ of the schemas and do not change.
 import dataclasses
 import math
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from foldline.schemas.state import FOLD_VERSION, SessionState
 from foldline.schemas.verdicts import Verdict
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TAGS = {Blob: "blob", Sealed: "sealed", RequestRef: "request_ref"}
+_TAGS: dict[type[Record], str] = {Blob: "blob", Sealed: "sealed", RequestRef: "request_ref"}
 
 
 def event_view(recorded: Recorded) -> dict[str, Any]:
@@ -70,7 +71,8 @@ def plain(value: Any) -> Any:
             tag = _TAGS.get(type(value))
             return {tag: fields} if tag else fields
         case dict():
-            return plain_fields(cast("dict[str, Any]", value))
+            named = cast("dict[Any, Any]", value)
+            return {str(key): plain(item) for key, item in named.items()}
         case list() | tuple() | deque() | set() | frozenset():
             return [plain(item) for item in cast("list[Any]", value)]
         case None | bool() | int() | str():
@@ -82,7 +84,7 @@ def plain(value: Any) -> Any:
             return str(value)
 
 
-def plain_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The same for named values; a time gets its second form beside it."""
     view: dict[str, Any] = {}
     for name, value in fields.items():

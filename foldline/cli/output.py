@@ -59,6 +59,10 @@ class Output:
 
         self._terminal().print(Text.assemble(*kept), soft_wrap=True)
 
+    def text(self, text: str) -> None:
+        """Write text of foldline's own making as it is (a schema, a list)."""
+        self._stdout.write(text.rstrip() + "\n")
+
     def heading(self, text: str) -> None:
         """Write a heading, after an empty line."""
         self.line()
@@ -106,7 +110,7 @@ class Output:
 def _stream(stream: TextIO | None) -> TextIO:
     """A stream that takes every character; a closed one takes all and keeps nothing."""
     if stream is None:
-        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
+        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - not a path
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")

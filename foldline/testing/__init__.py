@@ -1,1 +1,25 @@
-"""The test kit: builders of events and the contract suite that every log passes."""
+"""What foldline tests itself with, for whoever writes a log, a harness or an adapter.
+
+    LogContract          what every log must do: inherit it, give a `make_log` fixture
+    SharedLogContract    what a log that several processes open must do besides
+    LogStory             given, when, then: a session told to a log
+    make_append          one append, ready to send
+
+Needs pytest.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "foldline.testing.log_story",
+    "foldline.testing.verdict_contract",
+    "foldline.testing.reading_contract",
+    "foldline.testing.log_contract",
+    "foldline.testing.shared_contract",
+)
+
+from foldline.testing.log_contract import LogContract  # noqa: E402 - after the rewrite
+from foldline.testing.log_story import LogStory, make_append  # noqa: E402
+from foldline.testing.shared_contract import SharedLogContract  # noqa: E402
+
+__all__ = ["LogContract", "LogStory", "SharedLogContract", "make_append"]

@@ -1,0 +1,94 @@
+"""Watch an agent being killed in the middle of a side effect, resumed, and finished.
+
+Run it as `foldline demo`, or as `python examples/demo` in the environment of foldline.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+from checks import Findings, find_out, problems
+from stage import Played, Scene, play
+from story import Story
+
+from foldline.faults import CRASH_POINTS
+
+MAIL_IS_TOOL_CALL = 5
+"""The script's fifth tool call is the mail."""
+
+
+def main() -> int:
+    """Play, look what happened, tell it. 0 only if everything is as it should be."""
+    options = _options()
+    played = play(_scene(options))
+    found = find_out(played)
+    wrong = list(problems(played, found))
+    if options.json:
+        for problem in wrong:
+            print(f"demo: {problem}", file=sys.stderr)
+        print(json.dumps(_summary(played, found)))
+    else:
+        Story(played, found).tell(wrong)
+    return 1 if wrong else 0
+
+
+def _summary(played: Played, found: Findings) -> dict[str, object]:
+    state = found.state
+    return {
+        "status": state.status if state else None,
+        "killed": played.first.killed,
+        "epoch": state.epoch if state else None,
+        "side_effects": found.mails,
+        "resolved": found.resolved,
+        "events": len(found.recorded),
+        "wake_ms": played.second.said.get("wake_ms") if played.second else None,
+        "session_id": played.scene.session_id,
+        "log": played.scene.url,
+    }
+
+
+def _scene(options: argparse.Namespace) -> Scene:
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="foldline-demo-"))
+    folder = folder.absolute()
+    return Scene(
+        folder=folder,
+        url=options.log or f"sqlite:///{folder / 'sessions.db'}",
+        session_id=f"demo-{uuid.uuid4().hex[:8]}",
+        crash_at=options.crash_at or "",
+        model=(options.model_url, options.model) if options.model_url else None,
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="foldline demo", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--log", help="the log; default: one in the demo's folder")
+    parser.add_argument("--keep", type=Path, help="the demo's folder; default: a new one")
+    parser.add_argument("--crash-at", type=_crash_at, metavar="POINT[:N]", help="die there")
+    parser.add_argument("--model-url", help="an OpenAI-compatible API, .../v1")
+    parser.add_argument("--model", default="", help="the model's name there")
+    options = parser.parse_args()
+    if bool(options.model_url) != bool(options.model):
+        parser.error("--model-url and --model go together")
+    if options.log == "memory:":
+        parser.error("--log memory: dies with the first process; give a sqlite: URL")
+    if options.keep and (options.keep / "repository").exists():
+        parser.error(f"--keep {options.keep}: a demo was there before; give a new folder")
+    return options
+
+
+def _crash_at(value: str) -> str:
+    """POINT:N; without N where the mail is sent, or at the tenth append."""
+    point, _, count = value.partition(":")
+    if point not in CRASH_POINTS:
+        msg = f"no such point; there are {', '.join(sorted(CRASH_POINTS))}"
+        raise argparse.ArgumentTypeError(msg)
+    usual = MAIL_IS_TOOL_CALL if point.startswith("CP_TOOL_") else 10
+    return f"{point}:{int(count or usual)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""The command line: which commands there are, and how one ends.
+
+1. The options that every command has are taken from wherever they stand.
+2. The command runs and gives an exit code; its answer is on stdout.
+3. An error is one line on stderr (with `--json` also an object on stdout).
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from foldline.cli.append import append
+from foldline.cli.clean import clean_line
+from foldline.cli.context import Context
+from foldline.cli.demo import demo
+from foldline.cli.events import events, tail
+from foldline.cli.failures import (
+    BROKEN_PIPE,
+    EXIT_CODES,
+    INTERRUPTED,
+    OK,
+    UsageError,
+    exit_code_of,
+    message_of,
+    view_of,
+)
+from foldline.cli.imports import import_
+from foldline.cli.output import Output
+from foldline.cli.schemas import schemas
+from foldline.cli.sessions import sessions
+from foldline.cli.show import show
+from foldline.cli.states import state
+from foldline.cli.verify import verify
+
+DEBUG = "FOLDLINE_DEBUG"
+
+_HELP = """\
+AI-agent sessions as durable events: look at them, add to them, verify them.
+
+The log is --log URL, else FOLDLINE_URL, else a SQLite file in your data folder
+(sqlite:///~/.local/share/foldline/sessions.db). A command that only reads makes none.
+SESSION is a session's id, or the beginning of one if only one begins so.
+"""
+
+
+def _epilogue() -> str:
+    lines = [f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items()]
+    return "Exit codes:\n" + "\n".join(lines)
+
+
+def _version() -> str:
+    from importlib.metadata import version  # late: only --version needs it
+
+    return version("foldline")
+
+
+app = App(
+    name="foldline",
+    help=_HELP,
+    help_epilogue=_epilogue(),
+    help_format="plaintext",
+    version=_version,
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+app.meta.group_parameters = Group("Options of every command", sort_key=1)
+for _name, _command in (
+    ("demo", demo),
+    ("sessions", sessions),
+    ("show", show),
+    ("events", events),
+    ("state", state),
+    ("tail", tail),
+    ("append", append),
+    ("verify", verify),
+    ("import", import_),
+):
+    app.command(_command, name=_name, help_epilogue="")
+app.command(schemas)
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    log: str | None = None,
+    json: bool = False,
+) -> int:
+    """Run one command.
+
+    Args:
+        tokens: The command and what it takes.
+        log: The log's URL: sqlite:///PATH (env FOLDLINE_URL).
+        json: Print JSON: one object, or for listings one per line.
+    """
+    command, bound, ignored = app.parse_args(tokens, exit_on_error=False, print_error=False)
+    given: dict[str, Any] = dict(bound.kwargs)
+    if "context" in ignored:
+        given["context"] = Context(log, Output(json_wanted=json))
+    code = command(*bound.args, **given)
+    return code if isinstance(code, int) else OK
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `foldline` with these arguments, or the process's; gives the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    out = Output(json_wanted="--json" in given)
+    try:
+        code = app.meta(
+            given,
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+        out.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_output()
+        return BROKEN_PIPE
+    except CycloptsError as error:
+        return _fail(out, UsageError("usage", str(error)))
+    except Exception as error:  # noqa: BLE001 - the edge: said, and given as exit code
+        return _fail(out, error)
+    return code if isinstance(code, int) else OK
+
+
+def _fail(out: Output, error: BaseException) -> int:
+    """Say what went wrong, in one line; a traceback only where it was asked for."""
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(error)
+    try:
+        if out.json:
+            out.record({"error": view_of(error)})
+        out.remark(f"foldline: {clean_line(message_of(error))}")
+        out.flush()
+    except BrokenPipeError:
+        _forget_output()
+    return exit_code_of(error)
+
+
+def _forget_output() -> None:
+    """Point stdout at nothing, so that its flush at exit does not fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

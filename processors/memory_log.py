@@ -1,0 +1,272 @@
+"""The log in memory: same verdicts, bytes and reads as the others; nothing survives."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from foldline.errors import LogUnavailableError
+from foldline.processors.batch import Change, Clock, Ways, admit_batch
+from foldline.processors.blobs import BlobStore
+from foldline.processors.fold import copy_of
+from foldline.processors.log import Lease, Leases, SessionSummary
+from foldline.processors.memory_blobs import MemoryBlobs
+from foldline.processors.restore import Source, restore
+from foldline.processors.stored import (
+    Problem,
+    StoredEvent,
+    StoredSession,
+    StoredSnapshot,
+)
+from foldline.schemas.codec import Codec
+from foldline.schemas.events import type_of
+from foldline.schemas.recorded import Append, Recorded
+from foldline.schemas.registry import LocalRegistry, SchemaTable
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
+from foldline.settings import Settings
+
+URL = "memory:"
+
+
+@dataclass(slots=True)
+class _Session:
+    state: SessionState
+    events: list[StoredEvent] = field(default_factory=list[StoredEvent])
+    snapshots: list[StoredSnapshot] = field(default_factory=list[StoredSnapshot])
+
+
+class MemoryLog:
+    """A log that lives as long as its object."""
+
+    def __init__(
+        self, *, settings: Settings, clock: Clock, blobs: BlobStore | None = None
+    ) -> None:
+        self._sessions: dict[str, _Session] = {}
+        self._changed = threading.Condition()
+        self._blobs = blobs or MemoryBlobs(max_bytes=settings.blob_max_bytes)
+        self._leases = MemoryLeases()
+        self._closed = False
+        self.schemas = LocalRegistry(SchemaTable())
+        self._codec = Codec(self.schemas)
+        self._ways = Ways(
+            load=self._head,
+            schema_id=lambda append: self.schemas.id_of(
+                append.schema_name or type_of(append.event),
+                version=append.schema_version,
+            ),
+            clock=clock,
+            snapshot_every=settings.snapshot_every_events,
+        )
+
+    @property
+    def url(self) -> str:
+        """The URL that opens a log like this one, empty."""
+        return URL
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of this log's sessions."""
+        return self._leases
+
+    @property
+    def blobs(self) -> BlobStore:
+        """Where bodies above the inline limit are kept."""
+        return self._blobs
+
+    @property
+    def codec(self) -> Codec:
+        """What decodes this log's events."""
+        return self._codec
+
+    def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        """Answer appends, in order."""
+        with self._changed:
+            if self._closed:
+                raise LogUnavailableError(URL, "the log is closed")
+            batch = admit_batch(appends, ways=self._ways)
+            for session_id, change in batch.changes.items():
+                self._take(session_id, change)
+            if batch.changes:
+                self._changed.notify_all()
+        return batch.verdicts
+
+    def _take(self, session_id: str, change: Change) -> None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._sessions[session_id] = _Session(change.state)
+        session.state = change.state
+        session.events.extend(change.events)
+        known = {snapshot.seq for snapshot in session.snapshots}
+        session.snapshots.extend(s for s in change.snapshots if s.seq not in known)
+
+    def _head(self, session_id: str) -> SessionState | None:
+        session = self._sessions.get(session_id)
+        return session.state if session else None
+
+    def events(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """Whole events with after_seq < seq <= upto_seq, in order."""
+        for stored in self._range(session_id, after_seq, upto_seq):
+            yield self._codec.decode(stored.schema_id, stored.body)
+
+    def structure(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """The same without content, for folding."""
+        for stored in self._range(session_id, after_seq, upto_seq):
+            yield self._codec.decode_structure(stored.schema_id, stored.body)
+
+    def event_ids(self, session_id: str) -> Iterator[str]:
+        """Every event id of a session, in order."""
+        for recorded in self.structure(session_id):
+            yield recorded.envelope.event_id
+
+    def _range(
+        self, session_id: str, after_seq: int, upto_seq: int | None
+    ) -> list[StoredEvent]:
+        with self._changed:
+            session = self._sessions.get(session_id)
+            if session is None:
+                return []
+            first = session.events[0].seq
+            start = max(after_seq - first + 1, 0)
+            end = None if upto_seq is None else max(upto_seq - first + 1, 0)
+            return session.events[start:end]
+
+    def state(self, session_id: str, *, at_seq: int | None = None) -> SessionState | None:
+        """The state at the head, or as it was at a seq."""
+        with self._changed:
+            session = self._sessions.get(session_id)
+            if session is None:
+                return None
+            if at_seq is None or at_seq == session.state.seq:
+                return copy_of(session.state)
+            if not session.events[0].seq <= at_seq < session.state.seq:
+                return None
+            snapshots = [s for s in reversed(session.snapshots) if s.seq <= at_seq]
+        return restore(
+            Source(
+                URL,
+                session_id,
+                self._codec,
+                snapshots,
+                lambda after: self._range(session_id, after, at_seq),
+            )
+        )
+
+    def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
+        """The events after a seq, waiting for the first; empty after the time-out."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._range(session_id, after_seq, None),
+                timeout_ms / 1000,
+            )
+        return list(self.events(session_id, after_seq=after_seq))
+
+    def sessions(
+        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+    ) -> list[SessionSummary]:
+        """Sessions, the most recently active first."""
+        with self._changed:
+            states = [session.state for session in self._sessions.values()]
+        wanted = [
+            state
+            for state in states
+            if tenant in (None, state.tenant) and status in (None, state.status)
+        ]
+        wanted.sort(key=lambda state: state.recorded_at, reverse=True)
+        return [summary_of(state) for state in wanted[:limit]]
+
+    def close(self) -> None:
+        """Let go of it all; who follows is woken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def stored_sessions(self) -> Iterator[StoredSession]:
+        """The index, in the order of the session ids."""
+        with self._changed:
+            states = [self._sessions[key].state for key in sorted(self._sessions)]
+        for state in states:
+            yield StoredSession(
+                state.session_id,
+                state.seq,
+                state.status,
+                state.epoch,
+                state.owner,
+                state.chain_head,
+            )
+
+    def stored_events(self, session_id: str) -> Iterator[StoredEvent]:
+        """The events of a session, undecoded."""
+        yield from self._range(session_id, 0, None)
+
+    def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:
+        """The snapshots of a session, the oldest first."""
+        with self._changed:
+            session = self._sessions.get(session_id)
+            snapshots = list(session.snapshots) if session else []
+        yield from snapshots
+
+    def inspect(self) -> Iterator[Problem]:
+        """Nothing is beneath the sessions."""
+        yield from ()
+
+
+def summary_of(state: SessionState) -> SessionSummary:
+    """What a listing shows of a state."""
+    return SessionSummary(
+        session_id=state.session_id,
+        tenant=state.tenant,
+        agent=state.agent,
+        mode=state.mode,
+        status=state.status,
+        seq=state.seq,
+        epoch=state.epoch,
+        owner=state.owner,
+        parent_session_id=state.parent_session_id,
+        created_at=state.created_at,
+        recorded_at=state.recorded_at,
+    )
+
+
+@dataclass(slots=True)
+class _Held:
+    epoch: int
+    writer: str
+    until_s: float
+
+
+class MemoryLeases:
+    """Leases of one process, by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+
+    def renew(self, session_id: str, *, epoch: int, writer: str, ttl_ms: int) -> None:
+        """Say that this writer lives."""
+        with self._lock:
+            held = self._held.get(session_id)
+            if held is None or (epoch > held.epoch) or held.writer == writer:
+                epoch = max(epoch, held.epoch if held else 0)
+                until_s = time.monotonic() + ttl_ms / 1000
+                self._held[session_id] = _Held(epoch, writer, until_s)
+
+    def release(self, session_id: str, *, epoch: int, writer: str) -> None:
+        """Give the lease up at once; nothing happens if another writer holds it."""
+        with self._lock:
+            held = self._held.get(session_id)
+            if held is not None and (held.epoch, held.writer) == (epoch, writer):
+                del self._held[session_id]
+
+    def get(self, session_id: str) -> Lease | None:
+        """The lease of a session; None where none was ever taken or it was released."""
+        with self._lock:
+            held = self._held.get(session_id)
+        if held is None:
+            return None
+        left_ms = max(round((held.until_s - time.monotonic()) * 1000), 0)
+        return Lease(session_id, held.epoch, held.writer, left_ms > 0, left_ms)

@@ -1,0 +1,53 @@
+"""A log from its URL."""
+
+import time
+from pathlib import Path
+
+from foldline.errors import SettingsError
+from foldline.processors.batch import Clock
+from foldline.processors.file_blobs import FileBlobs
+from foldline.processors.memory_log import MemoryLog
+from foldline.processors.sqlite_log import SqliteLog
+from foldline.processors.stored import AuditableLog
+from foldline.settings import Settings
+
+SQLITE = "sqlite:///"
+WANTED = "a log is memory: or sqlite:///path (sqlite:////path from the root)"
+LATER = ("kafka:", "jsonl:")
+
+
+def wall_clock() -> int:
+    """Microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+def open_log(
+    url: str, *, settings: Settings | None = None, clock: Clock = wall_clock
+) -> AuditableLog:
+    """Open the log of a URL; a SQLite file that is not there is made.
+
+    Args:
+        url: `memory:`, or `sqlite:///path` with a path as the shell would read it:
+            `sqlite:////var/lib/x.db` is absolute, `sqlite:///x.db` is in this folder,
+            `sqlite:///~/x.db` in one's home.
+        settings: limits and times; from the environment where not given.
+        clock: gives microseconds since 1970 UTC.
+
+    Raises:
+        SettingsError: a URL of no log that there is.
+        LogFormatError: a file that is torn, or no log.
+        NewerFormatError: a file of a newer foldline.
+        LogUnavailableError: a file that cannot be opened or made.
+    """
+    settings = settings or Settings()
+    if url == "memory:":
+        blobs = settings.blobs and FileBlobs(
+            settings.blobs, max_bytes=settings.blob_max_bytes
+        )
+        return MemoryLog(settings=settings, clock=clock, blobs=blobs)
+    if url.startswith(SQLITE) and len(url) > len(SQLITE):
+        path = Path(url.removeprefix(SQLITE)).expanduser().absolute()
+        return SqliteLog(path, settings=settings, clock=clock)
+    if url.startswith(LATER):
+        raise SettingsError("url", url, f"not in this version; {WANTED}")
+    raise SettingsError("url", url, WANTED)

@@ -1,0 +1,364 @@
+"""The log in one SQLite file: the default on one machine, for several processes at once.
+
+ACCEPTED means fsynced: WAL with `synchronous=FULL`, admission and fold inside the
+transaction. `foldline.processors.sqlite_file` says how a file is made and told.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from foldline.errors import DecodeError, LogFormatError, LogUnavailableError
+from foldline.faults import crash_point
+from foldline.processors.batch import Change, Clock, Ways, admit_batch
+from foldline.processors.blobs import BlobStore
+from foldline.processors.file_blobs import FileBlobs
+from foldline.processors.fold import copy_of
+from foldline.processors.log import Leases, SessionSummary
+from foldline.processors.restore import Source, broken, restore
+from foldline.processors.sqlite_file import (
+    as_log_error,
+    open_writer,
+    prepare,
+)
+from foldline.processors.sqlite_inspect import problems_below
+from foldline.processors.sqlite_leases import SqliteLeases
+from foldline.processors.sqlite_read import (
+    Readers,
+    head_hash_of,
+    head_of,
+    key_of,
+    read_events,
+    read_ids,
+    read_index,
+    read_page,
+    read_snapshots,
+    read_summaries,
+)
+from foldline.processors.sqlite_write import (
+    SqliteSchemas,
+    add_rows,
+    add_session,
+    update_session,
+)
+from foldline.processors.state_cache import StateCache
+from foldline.processors.stored import (
+    Problem,
+    StoredEvent,
+    StoredSession,
+    StoredSnapshot,
+)
+from foldline.schemas.codec import Codec
+from foldline.schemas.events import type_of
+from foldline.schemas.recorded import Append, Recorded
+from foldline.schemas.registry import LocalRegistry
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
+from foldline.settings import Settings
+
+FOLLOW_POLL_MS = 20
+"""How often `follow` looks for what other processes appended."""
+
+_ID_BYTES = 36
+_ID_PREFIX = bytes([_ID_BYTES << 1])
+
+
+class SqliteLog:
+    """One SQLite file with its blobs beside it."""
+
+    def __init__(self, path: Path, *, settings: Settings, clock: Clock) -> None:
+        self._url = f"sqlite:///{path}"
+        self._settings = settings
+        busy_ms = settings.busy_timeout_ms
+        prepare(path, url=self._url, clock=clock)
+        self._writer = open_writer(path, url=self._url, busy_timeout_ms=busy_ms)
+        self._readers = Readers(path, url=self._url, busy_timeout_ms=busy_ms)
+        self._leases = SqliteLeases(path, url=self._url, busy_timeout_ms=busy_ms)
+        self._blobs = FileBlobs(
+            settings.blobs or path.with_name(f"{path.name}.blobs"),
+            max_bytes=settings.blob_max_bytes,
+        )
+        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._cache = StateCache()
+        self._keys: dict[str, int] = {}
+        self._schemas = SqliteSchemas(self._writer, self._readers)
+        self.schemas = LocalRegistry(self._schemas)
+        self._codec = Codec(self.schemas)
+        self._ways = Ways(
+            load=self._load,
+            schema_id=lambda append: self.schemas.id_of(
+                append.schema_name or type_of(append.event),
+                version=append.schema_version,
+            ),
+            clock=clock,
+            snapshot_every=settings.snapshot_every_events,
+        )
+
+    @property
+    def url(self) -> str:
+        """The URL that opens this log."""
+        return self._url
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of this log's sessions."""
+        return self._leases
+
+    @property
+    def blobs(self) -> BlobStore:
+        """Where bodies above the inline limit are kept."""
+        return self._blobs
+
+    @property
+    def codec(self) -> Codec:
+        """What decodes this log's events."""
+        return self._codec
+
+    # --- appending -------------------------------------------------------------------
+
+    def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        """Answer appends, in order; up to `batch_max` of them in one transaction.
+
+        Raises:
+            LogUnavailableError: none of these appends is recorded, or, of more than
+                `batch_max`, only those of the transactions before.
+            LogFormatError: the stored session is not as it was recorded.
+        """
+        verdicts: list[Verdict] = []
+        size = self._settings.batch_max
+        for start in range(0, len(appends), size):
+            try:
+                verdicts.extend(self._transaction(appends[start : start + size]))
+            except LogUnavailableError as error:
+                raise LogUnavailableError(
+                    self._url, error.reason, recorded=start
+                ) from error
+        return verdicts
+
+    def _transaction(self, appends: Sequence[Append]) -> list[Verdict]:
+        """Admit and record one batch.
+
+        1. Take the file's one write lock: from here on nobody else appends.
+        2. Load each session's state: the cached one if the index still has its seq and
+           head hash, else restored from snapshot and tail.
+        3. Admit each append on the state that those before it made, fold it in.
+        4. Write events, snapshots and the index.
+        5. Commit: the write-ahead log is synced. Nothing to write: nothing is synced.
+        6. Only now the new states become the cached ones, and followers are woken.
+
+        Whatever fails before 6 is rolled back, and the cached states were not touched.
+        """
+        with self._lock:
+            self._readers.check_usable()
+            try:
+                self._keys.clear()
+                self._writer.execute("BEGIN IMMEDIATE")
+                batch = admit_batch(appends, ways=self._ways)
+                if not batch.changes:
+                    self._writer.execute("ROLLBACK")
+                    return batch.verdicts
+                for session_id, change in batch.changes.items():
+                    self._store(session_id, change)
+                crash_point("CP_APPEND_BEFORE_COMMIT")
+                self._writer.execute("COMMIT")
+            except BaseException as error:
+                self._roll_back()
+                if isinstance(error, sqlite3.Error):
+                    raise as_log_error(self._url, error) from error
+                raise
+            crash_point("CP_APPEND_AFTER_COMMIT")
+            for session_id, change in batch.changes.items():
+                self._cache.put(self._keys[session_id], change.state)
+        with self._changed:
+            self._changed.notify_all()
+        return batch.verdicts
+
+    def _roll_back(self) -> None:
+        self.schemas.forget()
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def _load(self, session_id: str) -> SessionState | None:
+        found = self._head(self._writer, session_id)
+        if found is None:
+            return None
+        self._keys[session_id], state = found
+        return state
+
+    def _store(self, session_id: str, change: Change) -> None:
+        key = self._keys.get(session_id)
+        if key is None:
+            key = self._keys[session_id] = add_session(self._writer, change.state)
+        else:
+            update_session(self._writer, key, change.state)
+        add_rows(self._writer, key, change)
+
+    # --- reading ---------------------------------------------------------------------
+
+    def events(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """Whole events with after_seq < seq <= upto_seq, in order.
+
+        Raises:
+            LogFormatError: an event that does not decode; those before it were given.
+        """
+        for stored in self._range(session_id, after_seq, upto_seq):
+            try:
+                yield self._codec.decode(stored.schema_id, stored.body)
+            except DecodeError as error:
+                raise self._broken(session_id, stored, error) from error
+
+    def structure(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """The same without content, for folding."""
+        for stored in self._range(session_id, after_seq, upto_seq):
+            try:
+                yield self._codec.decode_structure(stored.schema_id, stored.body)
+            except DecodeError as error:
+                raise self._broken(session_id, stored, error) from error
+
+    def _broken(
+        self, session_id: str, stored: StoredEvent, error: DecodeError
+    ) -> LogFormatError:
+        return broken(self._url, session_id, stored.seq, error.reason)
+
+    def event_ids(self, session_id: str) -> Iterator[str]:
+        """Every event id of a session, in order, read off the bodies undecoded."""
+        after_seq = 0
+        while True:
+            with self._readers.lend() as reader:
+                key = key_of(reader, session_id)
+                if key is None:
+                    return
+                rows = read_ids(reader, key, after_seq=after_seq)
+            for seq, start in rows:
+                if start[:1] != _ID_PREFIX or len(start) != _ID_BYTES + 1:
+                    raise broken(self._url, session_id, seq, "it has no event id")
+                yield start[1:].decode("ascii", "replace")
+                after_seq = seq
+            if not rows:
+                return
+
+    def _range(
+        self, session_id: str, after_seq: int, upto_seq: int | None
+    ) -> Iterator[StoredEvent]:
+        """Events page by page, so that a slow consumer holds no transaction open."""
+        while True:
+            with self._readers.lend() as reader:
+                key = key_of(reader, session_id)
+                if key is None:
+                    return
+                page = read_page(reader, key, after_seq=after_seq, upto_seq=upto_seq)
+            if not page:
+                return
+            yield from page
+            after_seq = page[-1].seq
+
+    def state(self, session_id: str, *, at_seq: int | None = None) -> SessionState | None:
+        """The state at the head, or as it was at a seq.
+
+        Raises:
+            LogFormatError: an event after the snapshot is not the one recorded.
+        """
+        with self._readers.lend() as reader:
+            if at_seq is None:
+                found = self._head(reader, session_id)
+                return copy_of(found[1]) if found else None
+            head = head_of(reader, session_id)
+            if head is None or not 1 <= at_seq <= head.seq:
+                return None
+            return self._restored(reader, session_id, head.key, at_seq)
+
+    def _head(
+        self, connection: sqlite3.Connection, session_id: str
+    ) -> tuple[int, SessionState] | None:
+        """Key and state at the head; the state is the cache's: to be copied only."""
+        cached = self._cache.get(session_id)
+        if cached is not None and cached[1].chain_head == head_hash_of(
+            connection, cached[0]
+        ):
+            return cached
+        head = head_of(connection, session_id)
+        if head is None:
+            return None
+        state = self._restored(connection, session_id, head.key, head.seq)
+        if state is None or (state.seq, state.chain_head) != (head.seq, head.head_hash):
+            reason = "it is not the event that the index has"
+            raise broken(self._url, session_id, head.seq, reason)
+        self._cache.put(head.key, state)
+        return head.key, state
+
+    def _restored(
+        self, connection: sqlite3.Connection, session_id: str, key: int, at_seq: int
+    ) -> SessionState | None:
+        def tail(after_seq: int) -> Iterable[StoredEvent]:
+            return read_events(connection, key, after_seq=after_seq, upto_seq=at_seq)
+
+        return restore(
+            Source(
+                self._url,
+                session_id,
+                self._codec,
+                read_snapshots(connection, key, upto_seq=at_seq),
+                tail,
+            )
+        )
+
+    def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
+        """The events after a seq, waiting for the first; empty after the time-out."""
+        until_s = time.monotonic() + timeout_ms / 1000
+        while True:
+            found = list(self.events(session_id, after_seq=after_seq))
+            left_s = until_s - time.monotonic()
+            if found or left_s <= 0 or self._closed:
+                return found
+            with self._changed:
+                self._changed.wait(min(left_s, FOLLOW_POLL_MS / 1000))
+
+    def sessions(
+        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+    ) -> list[SessionSummary]:
+        """Sessions, the most recently active first."""
+        with self._readers.lend() as reader:
+            return read_summaries(reader, tenant=tenant, status=status, limit=limit)
+
+    def close(self) -> None:
+        """Close the file and let its leases' locks go; any thread may."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._leases.close()
+            self._readers.close()
+            self._writer.close()
+        with self._changed:
+            self._changed.notify_all()
+
+    # --- as it is stored --------------------------------------------------------------
+
+    def stored_sessions(self) -> Iterator[StoredSession]:
+        """The index, in the order of the session ids."""
+        with self._readers.lend() as reader:
+            rows = read_index(reader)
+        yield from rows
+
+    def stored_events(self, session_id: str) -> Iterator[StoredEvent]:
+        """The rows of a session in the order of their seqs, undecoded."""
+        yield from self._range(session_id, -1, None)
+
+    def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:
+        """The snapshots of a session, the oldest first."""
+        with self._readers.lend() as reader:
+            key = key_of(reader, session_id)
+            rows = list(read_snapshots(reader, key, newest_first=False)) if key else []
+        yield from rows
+
+    def inspect(self) -> Iterator[Problem]:
+        """Damaged pages, rows of no session, schemas that were changed."""
+        yield from problems_below(self._readers, self._schemas)

@@ -1,0 +1,351 @@
+"""What becomes of each record of a Claude Code transcript, one after another.
+
+Which session, branch and parent it has, whether it is a copy or noise, and its facts.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import rfc8785
+
+from foldline.processors.anomalies import MISSING_PARENT_ID
+from foldline.producers.claude_code_harness import (
+    map_attachment,
+    map_permission_mode,
+    map_queue,
+    map_system,
+)
+from foldline.producers.claude_code_messages import map_assistant, map_user
+from foldline.producers.claude_code_records import (
+    ID_MAX,
+    SYSTEM,
+    Record,
+    as_object,
+    as_text,
+)
+from foldline.producers.claude_code_sessions import (
+    FOREIGN,
+    HARNESS,
+    MAIN,
+    MAPPED,
+    NOTHING,
+    WRITER,
+    Scribe,
+    Thread,
+)
+from foldline.producers.identity import derived_id
+from foldline.producers.importing import ImportReport, Piece
+from foldline.producers.mirror import Mirror
+from foldline.producers.prepare import Draft
+from foldline.schemas.blocks import json_block, text_block
+from foldline.schemas.envelope import INFERRED, Envelope
+from foldline.schemas.events import ForeignRecord, SessionCreated, ToolBackgrounded
+
+NOISE: frozenset[str] = frozenset(
+    {
+        "summary",  # may be about another session, and no other record refers to it
+        "file-history-snapshot",  # backups of files that the harness keeps for itself
+        "progress/hook_progress",
+        "progress/bash_progress",
+        "progress/mcp_progress",
+        "progress/query_update",
+        "progress/search_results_received",
+        "ai-title",
+        "custom-title",
+        "agent-name",
+        "last-prompt",  # repeats a prompt that is there
+        "mode",
+        "bridge-session",
+    }
+)
+"""Types of records that say nothing about what happened: counted, not recorded."""
+
+AGENT_SESSION = "agent-"
+"""How the id of a session begins that a subagent has in a file of its own."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Calls and results as the records hold them, whatever becomes of these."""
+
+    calls: int = 0
+    results: int = 0
+    orphans: int = 0
+    duplicates: int = 0
+    compactions: int = 0
+    open: Counter[str] = field(default_factory=Counter[str])
+    closed: set[str] = field(default_factory=set[str])
+
+    def take(self, record: Record) -> None:
+        """Count a record, copies included."""
+        if record.type == "system" and record.subtype == "compact_boundary":
+            self.compactions += 1
+        for block in record.blocks:
+            if block.get("type") == "tool_use" and block.get("id"):
+                self.calls += 1
+                self.open[str(block["id"])] += 1
+            elif block.get("type") == "tool_result" and block.get("tool_use_id"):
+                self._result(str(block["tool_use_id"]))
+
+    def _result(self, call: str) -> None:
+        self.results += 1
+        if self.open[call] > 0:
+            self.open[call] -= 1
+            self.closed.add(call)
+        elif call in self.closed:
+            self.duplicates += 1
+        else:
+            self.orphans += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A record that was read: a digest of what it said, and the fact that stands for it."""
+
+    digest: bytes
+    event_id: str | None
+    session_id: str
+    branch: str | None
+
+
+class Mapping:
+    """Takes the pieces of one file, in order, and gives their facts to a mirror."""
+
+    def __init__(
+        self, mirror: Mirror, report: ImportReport, *, stream: str, first_session: str
+    ) -> None:
+        self._mirror = mirror
+        self._report = report
+        self._stream = stream
+        self._session = first_session
+        self._counts = _Counts()
+        self._threads: dict[str, Thread] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._occurred: Counter[bytes] = Counter()
+        self._agent_calls: dict[str, str] = {}
+
+    def take(self, piece: Piece) -> None:
+        """Take the next piece; a torn tail is reported and may still grow."""
+        if piece.record is not None:
+            self._report.records += 1
+            self._take_record(Record(piece, piece.record))
+            return
+        self._report.reject(piece)
+        if not piece.torn:
+            record = Record(piece, {})
+            scribe = self._scribe(record, self._session, None, None, again=False)
+            _keep(scribe, "undecodable", piece.reason)
+            self._put(scribe, None)
+
+    def close(self) -> None:
+        """Write the counts of the whole file into the report."""
+        counts = self._counts
+        self._report.tool_calls = counts.calls
+        self._report.tool_results = counts.results
+        self._report.open_tool_calls = sum(counts.open.values())
+        self._report.orphan_results = counts.orphans
+        self._report.duplicate_results = counts.duplicates
+        self._report.compactions = counts.compactions
+
+    def _take_record(self, record: Record) -> None:
+        """One record becomes exactly one of: a copy, noise, foreign, mapped."""
+        self._counts.take(record)
+        self._session = session_id = self._session_of(record)
+        digest = record.content_digest() if record.uuid else b""
+        before = self._seen.get(record.uuid)
+        if before is not None and before.digest == digest:
+            self._report.copies += 1
+            return
+        parent = self._seen.get(record.parent)
+        event_id = parent.event_id if parent else None
+        if record.parent and parent is None:
+            self._report.missing_parents += 1
+            event_id = MISSING_PARENT_ID
+        branch = self._branch(record, session_id, parent)
+        if record.label in NOISE:
+            self._report.noise[record.label] += 1
+        else:
+            again = before is not None
+            self._report.flagged += again
+            scribe = self._scribe(record, session_id, event_id, branch, again=again)
+            self._map(scribe)
+            event_id = self._put(scribe, parent) or event_id
+        if record.uuid and before is None:
+            self._seen[record.uuid] = _Seen(digest, event_id, session_id, branch)
+
+    # --- where a record belongs ------------------------------------------------------
+
+    def _session_of(self, record: Record) -> str:
+        """The record's own session, else that of the record before it."""
+        if not record.agent:
+            return record.session or self._session
+        own = AGENT_SESSION + record.agent
+        base = record.session or self._session
+        if base == own or base.endswith(f"/{own}"):
+            return base
+        return f"{base}/{own}"[-ID_MAX:]
+
+    def _branch(self, record: Record, session_id: str, parent: _Seen | None) -> str | None:
+        """The branch of a sidechain: the uuid of its root. A child session has none."""
+        if not record.sidechain or _is_child(session_id):
+            return None
+        if parent is not None and parent.branch is not None:
+            return parent.branch
+        return record.uuid or record.piece.sha256.hex()
+
+    def _scribe(
+        self,
+        record: Record,
+        session_id: str,
+        parent_event_id: str | None,
+        branch: str | None,
+        *,
+        again: bool,
+    ) -> Scribe:
+        thread = self._threads.get(session_id)
+        if thread is None:
+            thread = Thread(session_id, child=_is_child(session_id))
+            thread.cwd = as_text(record.fields.get("cwd"))
+            self._threads[session_id] = thread
+        key = record.uuid
+        if again or not key:
+            # Nothing tells it from others but its bytes, and which one of these it is.
+            sha256 = record.piece.sha256
+            key = f"{sha256.hex()}:{self._occurred[sha256]}"
+            self._occurred[sha256] += 1
+        return Scribe(record, thread, key, self._stream, parent_event_id, branch)
+
+    # --- what becomes of it ----------------------------------------------------------
+
+    def _map(self, scribe: Scribe) -> None:
+        try:
+            became = self._became(scribe)
+        except RecursionError:
+            scribe.facts.clear()
+            became = FOREIGN
+        if became == NOTHING:
+            self._report.noise[scribe.record.label] += 1
+        elif became == MAPPED:
+            self._report.mapped += 1
+        else:
+            self._report.foreign[scribe.record.label] += 1
+            _keep(scribe, scribe.record.label, "")
+
+    def _became(self, scribe: Scribe) -> str:
+        record = scribe.record
+        match record.type:
+            case "user":
+                became = map_user(scribe)
+                self._note_agents(scribe)
+            case "assistant":
+                became = map_assistant(scribe)
+            case "system":
+                place = self._mirror.place_of(
+                    scribe.thread.session_id, scribe.event_id(MAIN)
+                )
+                became = map_system(scribe, place)
+            case "queue-operation":
+                became = map_queue(scribe)
+            case "attachment":
+                became = map_attachment(scribe)
+            case "permission-mode":
+                became = map_permission_mode(scribe)
+            case _:
+                self._note_agent_progress(scribe)
+                became = FOREIGN
+        return became
+
+    def _note_agents(self, scribe: Scribe) -> None:
+        """A background agent has the handle that its session will be named after."""
+        for fact in scribe.facts:
+            if isinstance(fact.event, ToolBackgrounded):
+                self._agent_calls[fact.event.handle] = fact.event.call_id
+
+    def _note_agent_progress(self, scribe: Scribe) -> None:
+        """Progress of an agent is kept as it is; it tells which call the agent is of."""
+        fields = scribe.record.fields
+        agent = as_text(as_object(fields.get("data")).get("agentId"))
+        call = scribe.thread.calls.get(as_text(fields.get("parentToolUseID")))
+        if agent and call:
+            self._agent_calls[agent] = call
+
+    def _put(self, scribe: Scribe, parent: _Seen | None) -> str | None:
+        """Give the facts to the mirror; the id of the one that stands for the record."""
+        if not scribe.facts:
+            return None
+        if not scribe.thread.created:
+            scribe.thread.created = True
+            self._mirror.put(self._creation(scribe, parent))
+        for fact in scribe.facts:
+            self._mirror.put(fact)
+        return scribe.main_event_id()
+
+    def _creation(self, scribe: Scribe, parent: _Seen | None) -> Draft:
+        """The session's creation: the same id whichever file tells of it first."""
+        record = scribe.record
+        session_id = scribe.thread.session_id
+        relation, parent_session_id = _relation(record, session_id, parent)
+        event = SessionCreated(
+            agent=SYSTEM,
+            mode="MIRRORED",
+            relation=relation,
+            parent_session_id=parent_session_id,
+            parent_call_id=self._agent_calls.get(record.agent) if record.agent else None,
+            environment_json=_environment(record),
+        )
+        envelope = Envelope(
+            event_id=derived_id(SYSTEM, session_id, "session"),
+            session_id=session_id,
+            occurred_at=record.occurred_at,
+            writer=WRITER,
+            actor=HARNESS,
+            certainty=INFERRED,
+            source=scribe.source(),
+        )
+        return Draft(envelope, event)
+
+
+def _is_child(session_id: str) -> bool:
+    """Whether a session is a subagent's: in its own file, or with its agent's id."""
+    return session_id.rpartition("/")[2].startswith(AGENT_SESSION)
+
+
+def _relation(
+    record: Record, session_id: str, parent: _Seen | None
+) -> tuple[str, str | None]:
+    """How a session began: from its first record, and the session of that one's parent."""
+    if _is_child(session_id):
+        own = record.session
+        return "SUBAGENT", own if own and own != session_id else None
+    forked = as_text(as_object(record.fields.get("forkedFrom")).get("sessionId"))
+    if forked and forked != session_id:
+        return "CONTINUATION", forked[:ID_MAX]
+    if parent is not None and parent.session_id != session_id:
+        return "CONTINUATION", parent.session_id
+    return "ROOT", None
+
+
+def _environment(record: Record) -> str | None:
+    named = {
+        "cwd": as_text(record.fields.get("cwd")),
+        "git_branch": as_text(record.fields.get("gitBranch")),
+        "version": as_text(record.fields.get("version")),
+        "entrypoint": as_text(record.fields.get("entrypoint")),
+    }
+    known = {name: value for name, value in named.items() if value}
+    return rfc8785.dumps(known).decode() if known else None
+
+
+def _keep(scribe: Scribe, record_type: str, reason: str) -> None:
+    """Keep what cannot be mapped as it is, in its place."""
+    record = scribe.record
+    raw = record.piece.raw
+    event = ForeignRecord(
+        system=SYSTEM,
+        record_type=record_type,
+        record_id=record.uuid or None,
+        parent_record_id=record.parent or None,
+        reason=reason,
+        blocks=(text_block(raw) if reason else json_block(raw),),
+    )
+    scribe.write(MAIN, event, HARNESS)

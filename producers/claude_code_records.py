@@ -1,0 +1,202 @@
+"""One record of a Claude Code transcript, read without trust: any field may be anything."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, cast
+
+from foldline.producers.importing import Piece
+from foldline.schemas.blocks import clean_text
+from foldline.schemas.events import Usage
+
+SYSTEM = "claude-code"
+
+ID_MAX = 400
+"""Longer ids, in characters, are none."""
+
+COUNT_MAX = 2**62
+"""Larger counts are none; a log holds 64 bits."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+NOT_CONTENT: frozenset[str] = frozenset(
+    {
+        *("cwd", "version", "gitBranch", "slug", "entrypoint", "userType"),
+        *("sessionId", "session_id", "timestamp", "parentUuid", "logicalParentUuid"),
+        *("requestId", "promptId", "permissionMode", "isSidechain"),
+    }
+)
+"""Fields of a record that a copy of it may have otherwise."""
+
+Json = dict[str, Any]
+
+
+def as_object(value: object) -> Json:
+    """The value if it is an object, else an empty one."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[object]:
+    """The value if it is a list, else an empty one."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """The value if it is a string (without lone surrogates), else an empty one."""
+    return clean_text(value)[0] if isinstance(value, str) else ""
+
+
+def as_id(value: object) -> str:
+    """The value if it can be an id: no placeholder of somebody's redaction."""
+    text = as_text(value)
+    if not 0 < len(text) <= ID_MAX or text == "REDACTED" or text[0] in "[<‹":
+        return ""
+    return text
+
+
+def as_count(value: object) -> int | None:
+    """The value if it is a count that a log can hold, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value <= COUNT_MAX else None
+
+
+def as_json(value: object) -> str:
+    """JSON text of a decoded value."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def micros_of(value: object) -> int | None:
+    """Microseconds since 1970 of an ISO time; None without a zone, or for what is none."""
+    try:
+        moment = datetime.fromisoformat(as_text(value))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        return None
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def usage_of(value: object) -> Usage | None:
+    """The tokens of a message as its provider counts them; null if it names none."""
+    usage = as_object(value)
+    if not usage:
+        return None
+    known = {
+        "input_tokens": "input_tokens",
+        "output_tokens": "output_tokens",
+        "cache_read_input_tokens": "cache_read_input_tokens",
+        "cache_creation_input_tokens": "cache_write_input_tokens",
+    }
+    extra = {key: item for key, item in usage.items() if key not in known and item}
+    details = as_object(usage.get("output_tokens_details"))
+    return Usage(
+        **{name: as_count(usage.get(key)) for key, name in known.items()},
+        reasoning_output_tokens=as_count(details.get("thinking_tokens")),
+        extra_json=json.dumps(extra, sort_keys=True, ensure_ascii=False) if extra else None,
+    )
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record and where it stands in its file."""
+
+    piece: Piece
+    fields: Json
+
+    @cached_property
+    def type(self) -> str:
+        """user, assistant, system and so on."""
+        return as_text(self.fields.get("type"))
+
+    @cached_property
+    def subtype(self) -> str:
+        """What a system record, progress or attachment is about."""
+        match self.type:
+            case "system":
+                return as_text(self.fields.get("subtype"))
+            case "progress":
+                return as_text(as_object(self.fields.get("data")).get("type"))
+            case "attachment":
+                return as_text(self.attachment.get("type"))
+            case "queue-operation":
+                return as_text(self.fields.get("operation"))
+            case _:
+                return ""
+
+    @property
+    def label(self) -> str:
+        """Type and subtype, as reports count them."""
+        kind = f"{self.type}/{self.subtype}" if self.subtype else self.type
+        return (kind or "untyped")[:ID_MAX]
+
+    @cached_property
+    def uuid(self) -> str:
+        """The record's id, or an empty string."""
+        return as_id(self.fields.get("uuid"))
+
+    @cached_property
+    def parent(self) -> str:
+        """The parent's id; a compaction's boundary names the last record before it."""
+        parent = self.fields.get("parentUuid") or self.fields.get("logicalParentUuid")
+        return as_id(parent)
+
+    @cached_property
+    def session(self) -> str:
+        """The session's id, verbatim, or an empty string."""
+        session = as_text(self.fields.get("sessionId"))
+        return session if len(session) <= ID_MAX else ""
+
+    @cached_property
+    def agent(self) -> str:
+        """The subagent that this record is of, or an empty string."""
+        return as_text(self.fields.get("agentId"))[:ID_MAX]
+
+    @property
+    def sidechain(self) -> bool:
+        """Whether the record is of a subagent that is kept in its parent's file."""
+        return self.fields.get("isSidechain") is True
+
+    @cached_property
+    def occurred_at(self) -> int | None:
+        """Microseconds since 1970 by the harness's clock."""
+        return micros_of(self.fields.get("timestamp"))
+
+    @cached_property
+    def message(self) -> Json:
+        """The API's message."""
+        return as_object(self.fields.get("message"))
+
+    @cached_property
+    def attachment(self) -> Json:
+        """What an attachment record holds."""
+        return as_object(self.fields.get("attachment"))
+
+    @cached_property
+    def blocks(self) -> list[Json]:
+        """The message's content as blocks; what is none is left out."""
+        content = self.message.get("content")
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        return [as_object(block) for block in as_list(content) if as_object(block)]
+
+    def flag(self, name: str) -> bool:
+        """Whether a field is true."""
+        return self.fields.get(name) is True
+
+    def content_digest(self) -> bytes:
+        """A digest of what the record says: equal for a copy of it."""
+        said: Json = {}
+        for key, value in self.fields.items():
+            if key not in NOT_CONTENT and value is not None:
+                message = as_object(value) if key == "message" else {}
+                # A newer harness copies a message with fields that it adds as null.
+                said[key] = {k: v for k, v in message.items() if v is not None} or value
+        try:
+            data = json.dumps(said, sort_keys=True).encode()
+        except RecursionError:
+            data = self.piece.sha256
+        return hashlib.blake2b(data, digest_size=16).digest()

@@ -1,0 +1,356 @@
+"""The way in: a client of one log, and the sessions that it opens, creates and takes.
+
+async with foldline.connect() as client:
+owned = await client.create(agent="coder", goal="fix the flaky test")
+"""
+
+import asyncio
+import getpass
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from foldline.errors import (
+    LiveOwnerError,
+    MirroredSessionError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
+from foldline.processors.log import Log, SessionSummary
+from foldline.processors.open_log import open_log
+from foldline.producers.appender import Sent, raise_refused
+from foldline.producers.identity import derived_id, fresh_id, wall_clock
+from foldline.producers.lease import LeaseKeeper
+from foldline.producers.link import READERS_MAX, Link, Stamp
+from foldline.producers.mirrored import MirroredSession
+from foldline.producers.owned import OwnedSession
+from foldline.producers.prepare import Preparer, Redacts, blocks_of
+from foldline.producers.redaction import Redactor, key_of_log
+from foldline.producers.session import Said, Session
+from foldline.producers.tools import Toolbox
+from foldline.schemas.envelope import Actor
+from foldline.schemas.events import (
+    GoalSet,
+    InstructionsSet,
+    KnownEvent,
+    Label,
+    SessionCreated,
+    SessionReopened,
+    SessionResumed,
+    ToolsDeclared,
+)
+from foldline.schemas.state import MIRRORED, SessionState
+from foldline.schemas.verdicts import CONFLICT, FENCED
+from foldline.settings import Settings
+
+SessionT = TypeVar("SessionT", bound=Session)
+
+CLAIM_TRIES_MAX = 16
+"""How often a claim is planned anew because somebody appended in between."""
+
+
+def connect(
+    url: str | Log | None = None,
+    *,
+    settings: Settings | None = None,
+    redactor: Redacts | None = None,
+    actor: Actor | None = None,
+    tenant: str = "default",
+) -> "Client":
+    """A client of the log at `url`, to be entered with `async with`.
+
+    Args:
+        url: `sqlite:///path` or `memory:`; FOLDLINE_URL, or this user's own database,
+            where not given. A log that is open already is used and not closed.
+        settings: limits and times; from FOLDLINE_... where not given.
+        redactor: what replaces secrets before anything is recorded; the default rules,
+            with a key kept beside the log, where not given.
+        actor: who grants, denies, steers; a PERSON, this system's user, where not given.
+        tenant: whom the sessions made here belong to.
+    """
+    return Client(
+        url,
+        settings=settings or Settings(),
+        redactor=redactor,
+        actor=actor or Actor(kind="PERSON", id=_user()),
+        tenant=tenant,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "operator"  # a container without an entry for its user
+
+
+class Client:
+    """A client of one log. Each is a writer of its own: its id is fresh."""
+
+    def __init__(
+        self,
+        url: str | Log | None,
+        *,
+        settings: Settings,
+        redactor: Redacts | None,
+        actor: Actor,
+        tenant: str,
+    ) -> None:
+        self.writer = fresh_id()
+        self._url = settings.url if url is None else url
+        self._settings = settings
+        self._redactor = redactor
+        self._actor = actor
+        self._tenant = tenant
+        self._link: Link | None = None
+        self._sessions: list[Session] = []
+
+    async def __aenter__(self) -> Self:
+        self._link = await asyncio.to_thread(self._connected)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _connected(self) -> Link:
+        log = self._url
+        if isinstance(log, str):
+            log = open_log(log, settings=self._settings)
+        redactor = self._redactor or Redactor(key_of_log(log.url))
+        settings = self._settings
+        return Link(
+            log=log,
+            writer=self.writer,
+            tenant=self._tenant,
+            actor=self._actor,
+            settings=settings,
+            preparer=Preparer(redactor, log.blobs, settings.inline_max_bytes),
+            keeper=LeaseKeeper(
+                log.leases,
+                ttl_ms=settings.lease_ttl_ms,
+                renew_ms=settings.lease_renew_ms,
+            ),
+            clock=wall_clock,
+            lane=ThreadPoolExecutor(1, thread_name_prefix="foldline-append"),
+            readers=ThreadPoolExecutor(READERS_MAX, thread_name_prefix="foldline-read"),
+        )
+
+    @property
+    def log(self) -> Log:
+        """The log that this client writes to."""
+        return self._ready.log
+
+    @property
+    def _ready(self) -> Link:
+        if self._link is None:
+            msg = "enter the client first: async with foldline.connect() as client"
+            raise RuntimeError(msg)
+        return self._link
+
+    async def close(self) -> None:
+        """Close every session, give up its lease, and let go of the log."""
+        link = self._link
+        if link is None:
+            return
+        for session in self._sessions:
+            await session.close()
+        self._sessions.clear()
+        self._link = None
+        await asyncio.to_thread(self._disconnect, link)
+
+    def _disconnect(self, link: Link) -> None:
+        link.keeper.close()
+        link.lane.shutdown()
+        link.readers.shutdown()
+        if isinstance(self._url, str):
+            link.log.close()
+
+    # --- sessions --------------------------------------------------------------------
+
+    async def sessions(
+        self, *, status: str | None = None, limit: int = 100
+    ) -> list[SessionSummary]:
+        """The sessions of this log, the most recently active first."""
+        log = self._ready.log
+        return await self._ready.read(log.sessions, status=status, limit=limit)
+
+    async def open(self, session_id: str) -> Session:
+        """A view of a session: read, follow, steer, answer. Claims nothing.
+
+        Raises:
+            SessionNotFoundError: no such session.
+        """
+        return self._kept(Session(self._ready, await self._state(session_id)))
+
+    async def create(
+        self,
+        *,
+        agent: str,
+        goal: Said = (),
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        session_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        environment_json: str | None = None,
+    ) -> OwnedSession:
+        """Make a session and own it.
+
+        Raises:
+            SessionExistsError: a session of this id is there.
+        """
+        link = self._ready
+        session_id = session_id or fresh_id()
+        created = SessionCreated(
+            agent=agent,
+            labels=_labels(labels),
+            environment_json=environment_json,
+        )
+        events: list[KnownEvent] = [created]
+        if instructions:
+            blocks = blocks_of(instructions)
+            events.append(InstructionsSet(role="system", blocks=blocks))
+        if tools is not None:
+            events.append(ToolsDeclared(tools=tools.declarations()))
+        if goal:
+            events.append(GoalSet(blocks=blocks_of(goal)))
+        stamp = Stamp(Actor(kind="AGENT", id=agent), epoch=1)
+        appender = link.appender(session_id, 0)
+        first, *rest = [link.draft(session_id, event, stamp) for event in events]
+        # Where the id is taken, the rest may not reach the session that is there.
+        created_id = (first.envelope.event_id,)
+        drafts = [first, *(replace(draft, requires=created_id) for draft in rest)]
+        answers = await asyncio.shield(appender.submit(drafts))
+        raise_refused(answers)
+        state = SessionState(session_id, agent=agent, seq=answers[-1].verdict.seq)
+        return await self._owned(state, answers[0])
+
+    async def take(self, session_id: str, *, steal: bool = False) -> OwnedSession:
+        """Become the owner of a session whose owner is dead, gone, or to be fenced.
+
+        Args:
+            session_id: of an owned session that has not ended.
+            steal: take it from a live owner too, who is fenced by that.
+
+        Raises:
+            LiveOwnerError: its owner is alive, and `steal` was not asked for.
+            SessionNotFoundError: no such session.
+            MirroredSessionError: it mirrors another harness and has no owner.
+            AppendRefusedError: it has ended (CLOSED): `reopen` it.
+        """
+        event = SessionResumed(reason="stolen" if steal else "taken")
+        return await self._claim(session_id, event, steal=steal)
+
+    async def reopen(self, session_id: str, *, reason: str) -> OwnedSession:
+        """Become the owner of a session that had ended; it is then idle."""
+        return await self._claim(session_id, SessionReopened(reason=reason), steal=False)
+
+    async def mirror(
+        self,
+        *,
+        system: str,
+        stream: str,
+        session_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> MirroredSession:
+        """Record what another harness does; the same source gives the same session.
+
+        Args:
+            system: the other harness, as in `claude-code`.
+            stream: which of its streams: a path, a thread.
+            session_id: the id in the log; one that follows from the source otherwise.
+            labels: labels of a session that is made here.
+
+        Raises:
+            SessionExistsError: a session of this id is there and mirrors nothing.
+        """
+        link = self._ready
+        session_id = session_id or derived_id("mirror", system, stream)
+        state = await link.read(link.log.state, session_id)
+        if state is None:
+            created = SessionCreated(agent=system, mode=MIRRORED, labels=_labels(labels))
+            draft = link.draft(
+                session_id,
+                created,
+                Stamp(Actor(kind="HARNESS", id=system)),
+                event_id=derived_id("created", system, session_id),
+            )
+            appender = link.appender(session_id, 0)
+            raise_refused(await asyncio.shield(appender.submit([draft])))
+            state = await self._state(session_id)
+        if state.mode != MIRRORED:
+            raise SessionExistsError(session_id)
+        return self._kept(MirroredSession(link, state))
+
+    # --- becoming the owner ----------------------------------------------------------
+
+    async def _claim(
+        self,
+        session_id: str,
+        event: SessionResumed | SessionReopened,
+        *,
+        steal: bool,
+    ) -> OwnedSession:
+        """Claim the next epoch on exactly the state that was read.
+
+        A CONFLICT means that somebody appended in between: the state is read again. If
+        what came was another owner's claim, that owner is alive.
+        """
+        link = self._ready
+        first_epoch = -1
+        tries_left = CLAIM_TRIES_MAX
+        while True:
+            state = await self._state(session_id)
+            if state.mode == MIRRORED:
+                raise MirroredSessionError(session_id)
+            if not steal:
+                await self._check_no_live_owner(state, first_epoch)
+            first_epoch = state.epoch if first_epoch < 0 else first_epoch
+            stamp = Stamp(Actor(kind="AGENT", id=state.agent or "agent"), state.epoch + 1)
+            draft = link.draft(session_id, event, stamp, expected_seq=state.seq)
+            answers = await asyncio.shield(
+                link.appender(session_id, state.seq).submit([draft])
+            )
+            tries_left -= 1
+            if answers[0].verdict.kind not in (CONFLICT, FENCED) or not tries_left:
+                raise_refused(answers)
+                return await self._owned(state, answers[0])
+
+    async def _check_no_live_owner(self, state: SessionState, first_epoch: int) -> None:
+        link = self._ready
+        if 0 <= first_epoch < state.epoch:
+            ttl_ms = link.settings.lease_ttl_ms
+            raise LiveOwnerError(state.session_id, state.owner, ttl_ms)
+        lease = await link.read(link.log.leases.get, state.session_id)
+        if lease is not None and lease.alive and lease.epoch >= state.epoch > 0:
+            raise LiveOwnerError(state.session_id, lease.writer, lease.expires_in_ms)
+
+    async def _owned(self, state: SessionState, claim: Sent) -> OwnedSession:
+        link = self._ready
+        epoch = claim.verdict.epoch
+        await link.read(link.keeper.hold, state.session_id, epoch=epoch, writer=link.writer)
+        appender = link.appender(state.session_id, claim.verdict.current_seq)
+        return self._kept(OwnedSession(link, state, appender=appender, claim=claim.verdict))
+
+    async def _state(self, session_id: str) -> SessionState:
+        link = self._ready
+        state = await link.read(link.log.state, session_id)
+        if state is None:
+            raise SessionNotFoundError(session_id, link.log.url)
+        return state
+
+    def _kept(self, session: SessionT) -> SessionT:
+        self._sessions.append(session)
+        return session
+
+
+def _labels(labels: Mapping[str, str] | None) -> tuple[Label, ...]:
+    return tuple(
+        Label(key=key, value=value) for key, value in sorted((labels or {}).items())
+    )

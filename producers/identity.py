@@ -1,0 +1,51 @@
+"""Ids: fresh ones, and ones that follow from what they name.
+
+A fresh id is a UUIDv7. A derived one is a UUIDv8 over its parts, so that whoever says
+the same thing again says it under the same id, and the log answers DUPLICATE.
+"""
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable
+
+import uuid_utils
+
+Clock = Callable[[], int]
+"""Gives microseconds since 1970 UTC."""
+
+
+def fresh_id() -> str:
+    """A new UUIDv7, in lower case."""
+    return str(uuid_utils.uuid7())
+
+
+def derived_id(*parts: str) -> str:
+    """The UUIDv8 of some parts: their SHA-256, with version and variant set.
+
+    Each part goes in with its length, so that no two lists of parts give the same bytes.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big") + data)
+    raw = bytearray(digest.digest()[:16])
+    raw[6] = (raw[6] & 0x0F) | 0x80
+    raw[8] = (raw[8] & 0x3F) | 0x80
+    return str(uuid.UUID(bytes=bytes(raw)))
+
+
+def operation_id(session_id: str, call_id: str) -> str:
+    """The operation_id of a call: the same in every attempt and every process."""
+    return derived_id("operation", session_id, call_id)
+
+
+def wall_clock() -> int:
+    """Microseconds since 1970 UTC, by this machine's clock."""
+    return time.time_ns() // 1000
+
+
+def elapsed_clock_s() -> float:
+    """Seconds that only ever go on, also while the machine sleeps where it can tell."""
+    boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boottime is None else time.clock_gettime(boottime)

@@ -1,0 +1,95 @@
+"""What one client shares among its sessions: the log, its threads, who writes."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from foldline.processors.log import Log
+from foldline.producers.appender import Appender, Limits
+from foldline.producers.identity import Clock, fresh_id
+from foldline.producers.lease import LeaseKeeper
+from foldline.producers.prepare import Draft, Preparer
+from foldline.schemas.envelope import Actor, Envelope
+from foldline.schemas.events import KnownEvent
+from foldline.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+READERS_MAX = 8
+"""How many reads of one client go on at once; one that follows holds one of them."""
+
+FOLLOW_MS = 250
+"""How long one look for new events waits; then it is asked again, or given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Who appends something, in which epoch, and what it belongs to."""
+
+    actor: Actor
+    epoch: int = 0
+    turn_id: str | None = None
+    batch_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A client's way to its log. `writer` is new for each process and client."""
+
+    log: Log
+    writer: str
+    tenant: str
+    actor: Actor
+    settings: Settings
+    preparer: Preparer
+    keeper: LeaseKeeper
+    clock: Clock
+    lane: ThreadPoolExecutor
+    readers: ThreadPoolExecutor
+
+    def appender(self, session_id: str, known_seq: int) -> Appender:
+        """A way of appends to one session."""
+        settings = self.settings
+        return Appender(
+            session_id,
+            log=self.log,
+            lane=self.lane,
+            preparer=self.preparer,
+            limits=Limits(settings.inflight_max, settings.resend_max),
+            known_seq=known_seq,
+        )
+
+    async def read(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run something that blocks on the log in a thread for reads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.readers, partial(function, *args, **kwargs))
+
+    def draft(
+        self,
+        session_id: str,
+        event: KnownEvent,
+        stamp: Stamp,
+        *,
+        event_id: str | None = None,
+        expected_seq: int | None = None,
+        requires: tuple[str, ...] = (),
+    ) -> Draft:
+        """An event as this writer appends it, under a fresh id unless one is given."""
+        envelope = Envelope(
+            event_id=event_id or fresh_id(),
+            session_id=session_id,
+            tenant=self.tenant,
+            occurred_at=self.clock(),
+            writer=self.writer,
+            epoch=stamp.epoch,
+            actor=stamp.actor,
+            turn_id=stamp.turn_id,
+            batch_id=stamp.batch_id,
+        )
+        return Draft(envelope, event, expected_seq, requires)

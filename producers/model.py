@@ -1,0 +1,140 @@
+"""A model's answer in neutral form, and how to make it from what two APIs send."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from foldline.schemas.blocks import Block, text_block
+from foldline.schemas.events import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """The model asks for a tool; `arguments` is the text that it wrote, parsed or not."""
+
+    tool: str
+    arguments: str = "{}"
+    provider_call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """What a model answered: blocks and requests for tools, in its order."""
+
+    parts: Sequence[Block | ToolRequest] = ()
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    response_id: str | None = None
+    model: str | None = None
+
+    @classmethod
+    def of(cls, text: str = "", *requests: ToolRequest) -> "ModelResponse":
+        """Text and requests for tools."""
+        said: tuple[Block | ToolRequest, ...] = (text_block(text),) if text else ()
+        return cls(parts=(*said, *requests))
+
+
+_Json = Mapping[str, Any]
+
+
+def from_openai(completion: _Json) -> ModelResponse:
+    """The first choice of an OpenAI-style chat completion, as parsed JSON."""
+    choice = cast("_Json", (completion.get("choices") or [{}])[0])
+    message = cast("_Json", choice.get("message") or {})
+    parts: list[Block | ToolRequest] = []
+    if message.get("reasoning_content"):
+        thought = str(message["reasoning_content"])
+        parts.append(Block(kind="reasoning", body=thought, provider="openai"))
+    said = [message.get("content"), message.get("refusal")]
+    parts.extend(text_block(str(text)) for text in said if text)
+    for item in cast("Sequence[_Json]", message.get("tool_calls") or ()):
+        function = cast("_Json", item.get("function") or {})
+        parts.append(
+            ToolRequest(
+                tool=str(function.get("name") or ""),
+                arguments=_as_text(function.get("arguments")),
+                provider_call_id=str(item.get("id") or ""),
+            )
+        )
+    return ModelResponse(
+        parts=parts,
+        usage=_openai_usage(cast("_Json | None", completion.get("usage"))),
+        finish_reason=choice.get("finish_reason"),
+        response_id=completion.get("id"),
+        model=completion.get("model"),
+    )
+
+
+def from_anthropic(message: _Json) -> ModelResponse:
+    """An Anthropic-style message, as parsed JSON."""
+    model = message.get("model")
+    parts = [
+        _anthropic_part(item, model)
+        for item in cast("Sequence[_Json]", message.get("content") or ())
+    ]
+    return ModelResponse(
+        parts=parts,
+        usage=_anthropic_usage(cast("_Json | None", message.get("usage"))),
+        finish_reason=message.get("stop_reason"),
+        response_id=message.get("id"),
+        model=model,
+    )
+
+
+def _anthropic_part(item: _Json, model: str | None) -> Block | ToolRequest:
+    match item.get("type"):
+        case "text":
+            return text_block(str(item.get("text") or ""))
+        case "tool_use":
+            return ToolRequest(
+                tool=str(item.get("name") or ""),
+                arguments=_as_text(item.get("input")),
+                provider_call_id=str(item.get("id") or ""),
+            )
+        case "thinking":
+            return Block(
+                kind="reasoning",
+                body=str(item.get("thinking") or ""),
+                provider="anthropic",
+                model=model,
+                signature=item.get("signature"),
+            )
+        case kind:
+            # Kept verbatim, for return to the same provider and model only.
+            return Block(
+                kind="reasoning" if kind == "redacted_thinking" else "server_tool",
+                provider="anthropic",
+                model=model,
+                opaque=json.dumps(item, ensure_ascii=False),
+            )
+
+
+def _as_text(arguments: object) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps({} if arguments is None else arguments, ensure_ascii=False)
+
+
+def _openai_usage(usage: _Json | None) -> Usage | None:
+    if usage is None:
+        return None
+    prompt = cast("_Json", usage.get("prompt_tokens_details") or {})
+    completion = cast("_Json", usage.get("completion_tokens_details") or {})
+    return Usage(
+        input_tokens=usage.get("prompt_tokens"),
+        output_tokens=usage.get("completion_tokens"),
+        cache_read_input_tokens=prompt.get("cached_tokens"),
+        reasoning_output_tokens=completion.get("reasoning_tokens"),
+    )
+
+
+def _anthropic_usage(usage: _Json | None) -> Usage | None:
+    if usage is None:
+        return None
+    return Usage(
+        input_tokens=usage.get("input_tokens"),
+        output_tokens=usage.get("output_tokens"),
+        cache_read_input_tokens=usage.get("cache_read_input_tokens"),
+        cache_write_input_tokens=usage.get("cache_creation_input_tokens"),
+    )

@@ -1,0 +1,220 @@
+"""A session as its owner has it: turns, recovery, checkpoints, its end.
+
+`Client.create` and `Client.take` give one. Only one owner at a time decides for a
+session; whoever takes it over fences this one, whose next decision raises FencedError.
+"""
+
+from collections.abc import Sequence
+
+from foldline.errors import FoldlineError, SettingsError
+from foldline.producers.appender import Appender, raise_refused
+from foldline.producers.calls import pending_call
+from foldline.producers.identity import fresh_id
+from foldline.producers.link import Link
+from foldline.producers.ownership import Ownership
+from foldline.producers.prepare import blocks_of
+from foldline.producers.recover import Recovery, RecoveryReport
+from foldline.producers.session import Said, Session
+from foldline.producers.tools import PendingCall, Toolbox
+from foldline.producers.turn import Turn
+from foldline.projections.recovery import RecoveryPolicy
+from foldline.schemas.authority import authority_of
+from foldline.schemas.events import (
+    BackgroundEnded,
+    CheckpointCreated,
+    InstructionsSet,
+    KnownEvent,
+    SessionCancelled,
+    SessionCompleted,
+    SessionFailed,
+    SessionSuspended,
+    ToolsDeclared,
+    TurnStarted,
+    UserMessage,
+)
+from foldline.schemas.snapshots import state_hash
+from foldline.schemas.state import FOLD_VERSION, SessionState
+from foldline.schemas.verdicts import CONFLICT, Verdict
+
+CLOSE_GRACE_S = 2.0
+"""How long closing a session waits for tools that were told to stop."""
+
+CHECKPOINT_TRIES_MAX = 16
+"""How often a checkpoint is made anew because somebody appended in between."""
+
+
+class OwnedSession(Session):
+    """A session that this client owns, until it is closed or fenced."""
+
+    def __init__(
+        self, link: Link, state: SessionState, *, appender: Appender, claim: Verdict
+    ) -> None:
+        super().__init__(link, state, appender=appender)
+        self._owner = Ownership(
+            link,
+            state.session_id,
+            agent=state.agent,
+            appender=appender,
+            claim=claim,
+        )
+        self._turn: Turn | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this client owns the session."""
+        return self._owner.epoch
+
+    @property
+    def problems(self) -> list[FoldlineError]:
+        """What went wrong while recording late outcomes, where nobody waited for it."""
+        return self._owner.problems
+
+    # --- turns -----------------------------------------------------------------------
+
+    def turn(self, said: Said = (), *, trigger: str = "") -> Turn:
+        """Begin a turn with what a person said, or with another trigger (SCHEDULE, ...)."""
+        turn_id = fresh_id()
+        blocks = blocks_of(said)
+        started = TurnStarted(trigger=trigger or ("USER" if blocks else "HARNESS"))
+        opening = [self._owner.draft(started, turn_id=turn_id)]
+        if blocks:
+            message = UserMessage(message_id=fresh_id(), blocks=blocks)
+            opening.append(self._external(message, turn_id=turn_id))
+        self._turn = Turn(self._owner, turn_id, opening)
+        return self._turn
+
+    async def resume_turn(self) -> Turn:
+        """Go on with the turn that is open: after `take` and `recover`.
+
+        Raises:
+            SettingsError: no turn is open; begin one.
+        """
+        state = await self._owner.state()
+        if state.turn is None:
+            raise SettingsError("resume_turn", self.session_id, "no turn is open")
+        self._turn = Turn(self._owner, state.turn.turn_id, ())
+        return self._turn
+
+    async def recover(
+        self, toolbox: Toolbox, *, policy: RecoveryPolicy | None = None
+    ) -> RecoveryReport:
+        """Settle what the last owner left open, and say what is left to do."""
+        return await Recovery(self._owner, toolbox, policy or RecoveryPolicy()).run()
+
+    # --- the plain verbs -------------------------------------------------------------
+
+    async def append(
+        self,
+        event: KnownEvent,
+        *,
+        expected_seq: int | None = None,
+        requires: tuple[str, ...] = (),
+        event_id: str | None = None,
+    ) -> Verdict:
+        """Record one event: as the owner where only the owner may, else as anybody."""
+        if authority_of(event) == "external":
+            return await super().append(
+                event, expected_seq=expected_seq, requires=requires, event_id=event_id
+            )
+        turn_id = await self._open_turn_id()
+        draft = self._owner.draft(
+            event,
+            turn_id=turn_id,
+            event_id=event_id,
+            expected_seq=expected_seq,
+            requires=requires,
+        )
+        return (await self._owner.decide([draft]))[0].verdict
+
+    async def append_all(self, events: Sequence[KnownEvent]) -> list[Verdict]:
+        """Record several events of the owner in one batch."""
+        turn_id = await self._open_turn_id()
+        drafts = [self._owner.draft(event, turn_id=turn_id) for event in events]
+        return [sent.verdict for sent in await self._owner.decide(drafts)]
+
+    async def declare(self, toolbox: Toolbox) -> Verdict:
+        """Say which tools are in force from here on."""
+        return await self.append(ToolsDeclared(tools=toolbox.declarations()))
+
+    async def instruct(self, said: Said, *, role: str = "system") -> Verdict:
+        """Say which instructions are in force from here on, in a role."""
+        return await self.append(InstructionsSet(role=role, blocks=blocks_of(said)))
+
+    async def background_ended(
+        self, handle: str, outcome: str, output: Said = ()
+    ) -> Verdict:
+        """Tell how something ended that went on in the background."""
+        event = BackgroundEnded(handle=handle, outcome=outcome, output=blocks_of(output))
+        return await self.append(event)
+
+    async def checkpoint(self) -> Verdict:
+        """Ask the log to keep the state as it is now; `verify` checks its hash."""
+        tries_left = CHECKPOINT_TRIES_MAX
+        while True:
+            state = await self._owner.state()
+            event = CheckpointCreated(
+                upto_seq=state.seq,
+                state_hash=state_hash(state),
+                fold_version=FOLD_VERSION,
+            )
+            answers = await self._owner.attempt(
+                [self._owner.draft(event, expected_seq=state.seq)]
+            )
+            tries_left -= 1
+            if answers[0].verdict.kind != CONFLICT or not tries_left:
+                raise_refused(answers)
+                return answers[0].verdict
+
+    async def suspend(self, reason: str = "") -> Verdict:
+        """Rest until somebody takes the session; an open turn stays open."""
+        verdict = await self.append(SessionSuspended(reason=reason))
+        self._leave_turn()
+        return verdict
+
+    async def complete(self, outcome: str = "DONE", said: Said = ()) -> Verdict:
+        """The session reached its end."""
+        return await self._end(SessionCompleted(outcome=outcome, blocks=blocks_of(said)))
+
+    async def fail(self, error_type: str, said: Said = ()) -> Verdict:
+        """The session ended in an error."""
+        return await self._end(SessionFailed(error_type=error_type, blocks=blocks_of(said)))
+
+    async def cancel(
+        self,
+        reason: str = "",
+        *,
+        target: str = "SESSION",
+        target_id: str | None = None,
+    ) -> Verdict:
+        """End the session; another target is asked to stop as anybody may ask it."""
+        if target != "SESSION":
+            return await super().cancel(reason, target=target, target_id=target_id)
+        return await self._end(SessionCancelled(reason=reason))
+
+    async def open_calls(self) -> list[PendingCall]:
+        """Every call without an end, those included whose outcome is unknown."""
+        state = await self._owner.state()
+        listed = sorted(state.calls.values(), key=lambda call: call.requested_seq)
+        return [await pending_call(self._owner, call) for call in listed]
+
+    async def close(self) -> None:
+        """Stop what can be stopped, record what came of it, and give the lease up."""
+        await self._owner.settle(timeout_s=CLOSE_GRACE_S)
+        await super().close()
+        await self._link.read(self._link.keeper.release, self.session_id)
+
+    # --- what these share ------------------------------------------------------------
+
+    async def _open_turn_id(self) -> str | None:
+        state = await self._owner.state()
+        return state.turn.turn_id if state.turn else None
+
+    async def _end(self, event: KnownEvent) -> Verdict:
+        verdict = await self.append(event)
+        self._leave_turn()
+        return verdict
+
+    def _leave_turn(self) -> None:
+        """What ends or suspends the session leaves its turn to nobody here."""
+        if self._turn is not None:
+            self._turn.leave()

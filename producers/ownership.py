@@ -1,0 +1,261 @@
+"""Owning a session: deciding for it, recording what came of it, and being fenced.
+
+A *decision* is refused once another owner has taken over; this owner then stops: its
+lease is renewed no more, its running tools are told to stop, and every further decision
+raises the same error.
+
+An *outcome* is never given up. What the log did not take stays in an outbox and goes
+out before anything else is decided; the tool is not run again for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from foldline.errors import (
+    EncodeError,
+    FencedError,
+    FoldlineError,
+    LogUnavailableError,
+    RedactionError,
+    SessionNotFoundError,
+)
+from foldline.producers.appender import Answers, Appender, Sent, raise_refused
+from foldline.producers.identity import elapsed_clock_s
+from foldline.producers.link import Link, Stamp
+from foldline.producers.prepare import Draft
+from foldline.schemas.blocks import Blob, Blocks, Body, text_block
+from foldline.schemas.envelope import Actor
+from foldline.schemas.events import (
+    KnownEvent,
+    ToolBackgrounded,
+    ToolExecutionCancelled,
+    ToolExecutionCompleted,
+    ToolExecutionFailed,
+    ToolExecutionTimedOut,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
+
+Outcome = (
+    ToolExecutionCompleted
+    | ToolExecutionFailed
+    | ToolExecutionCancelled
+    | ToolExecutionTimedOut
+    | ToolBackgrounded
+)
+
+
+class Ownership:
+    """One epoch of one session, held by this client."""
+
+    def __init__(
+        self,
+        link: Link,
+        session_id: str,
+        *,
+        agent: str,
+        appender: Appender,
+        claim: Verdict,
+    ) -> None:
+        self.link = link
+        self.session_id = session_id
+        self.epoch = claim.epoch
+        self.fenced: FencedError | None = None
+        self.problems: list[FoldlineError] = []
+        self._appender = appender
+        self._actor = Actor(kind="AGENT", id=agent or link.writer)
+        self._unsent: dict[str, Draft] = {}
+        self._late: set[asyncio.Task[None]] = set()
+        self._stops: set[Callable[[str], None]] = set()
+        self._seen_at = claim.recorded_at
+        self._seen_s = elapsed_clock_s()
+
+    # --- time ------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Log time in microseconds: of this owner's last verdict, and what went by."""
+        return self._seen_at + round((elapsed_clock_s() - self._seen_s) * 1_000_000)
+
+    def _saw(self, answers: Answers) -> None:
+        if answers and answers[-1].verdict.recorded_at >= self._seen_at:
+            self._seen_at = answers[-1].verdict.recorded_at
+            self._seen_s = elapsed_clock_s()
+
+    # --- deciding --------------------------------------------------------------------
+
+    def draft(
+        self,
+        event: KnownEvent,
+        *,
+        turn_id: str | None = None,
+        batch_id: str | None = None,
+        event_id: str | None = None,
+        expected_seq: int | None = None,
+        requires: tuple[str, ...] = (),
+    ) -> Draft:
+        """An event as the owner appends it."""
+        stamp = Stamp(self._actor, self.epoch, turn_id, batch_id)
+        return self.link.draft(
+            self.session_id,
+            event,
+            stamp,
+            event_id=event_id,
+            expected_seq=expected_seq,
+            requires=requires,
+        )
+
+    async def decide(self, drafts: Sequence[Draft]) -> Answers:
+        """Append a group and give its answers; nothing of it goes unanswered.
+
+        Raises:
+            FencedError: another owner has the session. This one stops.
+            AppendRefusedError: another refusal; the first of the group.
+            LogUnavailableError: no answer. Outcomes not yet recorded are kept.
+        """
+        answers = await self.attempt(drafts)
+        raise_refused(answers)
+        return answers
+
+    async def attempt(self, drafts: Sequence[Draft]) -> Answers:
+        """Append a group and give its answers, refusals too, unless it was fenced."""
+        if self.fenced is not None:
+            raise self.fenced
+        await self.flush()
+        answers = await asyncio.shield(self._appender.submit(drafts))
+        self._saw(answers)
+        self._check_fence(answers)
+        return answers
+
+    def _check_fence(self, answers: Answers) -> None:
+        try:
+            raise_refused(answers)
+        except FencedError as error:
+            self.fence(error)
+            raise
+        except FoldlineError:
+            return  # a value for who asked; only being fenced concerns everybody
+
+    def fence(self, error: FencedError) -> None:
+        """Another owner has taken over: stop renewing, stop the tools."""
+        if self.fenced is None:
+            self.fenced = error
+            self.link.keeper.drop(self.session_id)
+        for stop in list(self._stops):
+            stop("another owner has taken the session over")
+
+    def stop_on_fence(self, stop: Callable[[str], None]) -> None:
+        """Call this when the session is lost to another owner."""
+        self._stops.add(stop)
+
+    def no_longer_stop(self, stop: Callable[[str], None]) -> None:
+        """What had to be stopped has ended."""
+        self._stops.discard(stop)
+
+    # --- outcomes --------------------------------------------------------------------
+
+    async def record(self, outcome: Outcome, *, turn_id: str | None) -> Sent:
+        """Record how an execution ended; kept and sent again if the log is away.
+
+        Raises:
+            LogUnavailableError: not recorded yet; `flush` tries again.
+            AppendRefusedError: the log knows another end already.
+        """
+        draft = self.draft(outcome, turn_id=turn_id)
+        try:
+            return await self._record(draft)
+        except (RedactionError, EncodeError) as error:
+            # The world did change: say so, without what could not be judged or written.
+            return await self._record(_withheld(draft, outcome, error))
+
+    async def _record(self, draft: Draft) -> Sent:
+        future = self._appender.submit([draft])
+        # Also when whoever waits here is cancelled: the outcome is kept.
+        future.add_done_callback(partial(self._keep, draft))
+        answers = await asyncio.shield(future)
+        self._saw(answers)
+        self._check_fence(answers)
+        raise_refused(answers)
+        return answers[0]
+
+    def _keep(self, draft: Draft, future: asyncio.Future[Answers]) -> None:
+        lost = future.cancelled() or isinstance(future.exception(), LogUnavailableError)
+        if lost:
+            self._unsent[draft.envelope.event_id] = draft
+        else:
+            self._unsent.pop(draft.envelope.event_id, None)
+
+    async def flush(self) -> None:
+        """Send the outcomes that the log did not take, before anything else."""
+        for draft in list(self._unsent.values()):
+            await self._record(draft)
+
+    def later(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Wait beside everything else for a tool that could not be stopped."""
+        task = asyncio.create_task(ending)
+        self._late.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._late.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, FoldlineError):
+            self.problems.append(error)
+        elif error is not None:
+            raise error
+
+    async def settle(self, *, timeout_s: float) -> None:
+        """Give tools that still run a moment to end, and outcomes one to be recorded."""
+        for stop in list(self._stops):
+            stop("the session is being closed")
+        if self._late:
+            await asyncio.wait(set(self._late), timeout=timeout_s)
+        for task in list(self._late):
+            task.cancel()
+        await self._appender.drained()
+
+    # --- reading ---------------------------------------------------------------------
+
+    async def state(self) -> SessionState:
+        """The state at the head, with everything that this owner has recorded."""
+        await self.flush()
+        log = self.link.log
+        state = await self.link.read(log.state, self.session_id)
+        if state is None:
+            raise SessionNotFoundError(self.session_id, log.url)
+        self._appender.saw(state.seq)
+        return state
+
+    async def events(
+        self, after_seq: int = 0, upto_seq: int | None = None
+    ) -> list[Recorded]:
+        """Whole events with after_seq < seq <= upto_seq."""
+        return await self.link.read(self._read, after_seq, upto_seq)
+
+    def _read(self, after_seq: int, upto_seq: int | None) -> list[Recorded]:
+        log = self.link.log
+        return list(log.events(self.session_id, after_seq=after_seq, upto_seq=upto_seq))
+
+    async def text(self, blocks: Blocks) -> str:
+        """The whole text of blocks, bodies from the blob store included."""
+        return await self.link.read(self._text, blocks)
+
+    def _text(self, blocks: Blocks) -> str:
+        return "".join(self._body_text(block.body) for block in blocks)
+
+    def _body_text(self, body: Body) -> str:
+        if isinstance(body, Blob):
+            return self.link.log.blobs.get(body.sha256).decode("utf-8", "replace")
+        return body if isinstance(body, str) else ""
+
+
+def _withheld(draft: Draft, outcome: Outcome, error: FoldlineError) -> Draft:
+    """The same outcome with a note in the place of its content."""
+    note = (text_block(f"[not recorded: {error}]"),)
+    where = "output" if hasattr(outcome, "output") else "blocks"
+    return replace(draft, event=outcome.model_copy(update={where: note}))

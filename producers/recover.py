@@ -1,0 +1,333 @@
+"""Carrying a recovery plan out. Killed in the middle and begun again, it does the same.
+
+Every step is one event whose being there changes the next plan, or nothing at all; the
+only thing done outside the log is asking a reconciler, and running again what is safe to
+repeat, under the operation_id that it had.
+
+How an execution of a RECONCILABLE tool is settled:
+
+1. The reconciler is asked at once. "It happened" is true at any time: it is recorded.
+2. "It did not happen" may be true only because it has not happened *yet*: the old owner
+   may still begin until `start_by`. So that is waited for, in log time, and asked again.
+3. Only the second "no" is recorded (NOT_EXECUTED); then the call may be started again,
+   with the same operation_id.
+4. No answer, or a reconciler that fails: the outcome is unknown, a person is asked.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from foldline.errors import AppendRefusedError
+from foldline.faults import crash_point
+from foldline.producers.appender import raise_refused
+from foldline.producers.calls import pending_call
+from foldline.producers.execution import Attempt, Execution
+from foldline.producers.ownership import Ownership
+from foldline.producers.tools import Reconciled, Toolbox, ToolContext, said_blocks
+from foldline.projections.recovery import (
+    AskPerson,
+    CancelModelCall,
+    ExpireRequest,
+    FailCompaction,
+    HonourCancellation,
+    KeepHandle,
+    MarkUnknown,
+    NeedsPerson,
+    OfferAgain,
+    Reconcile,
+    RecoveryAction,
+    RecoveryPolicy,
+    Retry,
+    RetryLater,
+    RunCall,
+    plan_recovery,
+    unknown,
+)
+from foldline.schemas.blocks import text_block
+from foldline.schemas.events import (
+    CompactionFailed,
+    InputRequested,
+    KnownEvent,
+    ModelCallCancelled,
+    PermissionExpired,
+    SessionCancelled,
+    SessionResumed,
+    ToolOutcomeResolved,
+    ToolOutcomeUnknown,
+    TurnEnded,
+)
+from foldline.schemas.state import Call, SessionState
+
+LOG_TIME_TRIES_MAX = 20
+"""How often an append is made again that the log says is a moment too early."""
+
+LOG_TIME_STEP_S = 0.05
+
+OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
+"""What a person may answer about an unknown outcome."""
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery did, and what it found to be done by others.
+
+    `to_run` are the calls that have certainly not happened: `Turn.open_calls` gives
+    them. `waiting` are requests that still wait for an answer. `needs_person` says why
+    going on alone is not advised any more.
+    """
+
+    retried: int = 0
+    resolved: int = 0
+    not_executed: int = 0
+    unknown: int = 0
+    asked: int = 0
+    model_calls_cancelled: int = 0
+    compactions_failed: int = 0
+    requests_expired: int = 0
+    to_run: list[str] = field(default_factory=list[str])
+    waiting: list[str] = field(default_factory=list[str])
+    handles: list[str] = field(default_factory=list[str])
+    retries: list[str] = field(default_factory=list[str])
+    cancelled: str = ""
+    needs_person: list[str] = field(default_factory=list[str])
+
+
+class Recovery:
+    """One recovery of a session by its new owner."""
+
+    def __init__(self, owner: Ownership, toolbox: Toolbox, policy: RecoveryPolicy) -> None:
+        self._owner = owner
+        self._toolbox = toolbox
+        self._policy = policy
+        self._state = SessionState(owner.session_id)
+        self.report = RecoveryReport()
+
+    async def run(self) -> RecoveryReport:
+        """Plan on the state at the head, and carry the plan out."""
+        self._state = await self._owner.state()
+        resumes = await self._resumes()
+        for action in plan_recovery(
+            self._state, self._owner.now(), self._policy, resumes=resumes
+        ):
+            await self._do(action)
+        return self.report
+
+    async def _resumes(self) -> int:
+        """How many owners have claimed the session since the open turn began."""
+        turn = self._state.turn
+        if turn is None:
+            return 0
+        return await self._owner.link.read(self._count_resumes, turn.seq)
+
+    def _count_resumes(self, after_seq: int) -> int:
+        events = self._owner.link.log.structure(self._owner.session_id, after_seq=after_seq)
+        return sum(isinstance(recorded.event, SessionResumed) for recorded in events)
+
+    async def _do(self, action: RecoveryAction) -> None:
+        report = self.report
+        match action:
+            case CancelModelCall():
+                await self._cancel_model_call(action)
+            case FailCompaction(compaction_id=name):
+                await self._decide(CompactionFailed(compaction_id=name, reason="crash"))
+                report.compactions_failed += 1
+            case ExpireRequest():
+                await self._expire(action)
+            case OfferAgain(request_id=request_id):
+                report.waiting.append(request_id)
+            case Retry():
+                await self._retry(action)
+            case Reconcile():
+                await self._reconcile(action)
+            case MarkUnknown():
+                await self._mark(action)
+            case AskPerson():
+                await self._ask(action)
+            case RunCall(call_id=call_id):
+                report.to_run.append(call_id)
+            case KeepHandle(handle=handle):
+                report.handles.append(handle)
+            case RetryLater(target=target):
+                report.retries.append(target)
+            case HonourCancellation():
+                await self._cancel(action)
+            case NeedsPerson(reason=reason):
+                report.needs_person.append(reason)
+            case _:
+                assert_never(action)
+
+    async def _decide(self, event: KnownEvent) -> None:
+        turn = self._state.turn
+        turn_id = turn.turn_id if turn else None
+        await self._owner.decide([self._owner.draft(event, turn_id=turn_id)])
+
+    async def _decide_in_time(self, event: KnownEvent) -> None:
+        """Decide what the log allows only after a `start_by`: its clock has the word."""
+        turn_id = self._state.turn.turn_id if self._state.turn else None
+        tries_left = LOG_TIME_TRIES_MAX
+        while True:
+            answers = await self._owner.attempt([self._owner.draft(event, turn_id=turn_id)])
+            tries_left -= 1
+            early = answers[0].verdict.rule == "start_by_not_passed"
+            if not early or not tries_left:
+                raise_refused(answers)
+                return
+            await asyncio.sleep(LOG_TIME_STEP_S)
+
+    async def _wait_until(self, log_time: int) -> None:
+        """Wait until log time has passed a moment; the claim's verdict sets the clock."""
+        left = log_time + 1 - self._owner.now()
+        if left > 0:
+            await asyncio.sleep(left / 1_000_000)
+
+    # --- what is not a tool ----------------------------------------------------------
+
+    async def _cancel_model_call(self, action: CancelModelCall) -> None:
+        await self._decide(
+            ModelCallCancelled(
+                model_call_id=action.model_call_id, reason="its owner is gone"
+            )
+        )
+        self.report.model_calls_cancelled += 1
+
+    async def _expire(self, action: ExpireRequest) -> None:
+        await self._decide(PermissionExpired(request_id=action.request_id))
+        self.report.requests_expired += 1
+        request = self._state.requests[action.request_id]
+        if request.call_id:
+            self.report.to_run.append(request.call_id)
+
+    async def _cancel(self, action: HonourCancellation) -> None:
+        """What somebody asked for; what may have happened in it was settled before."""
+        if action.target == "SESSION":
+            await self._decide(SessionCancelled(reason=action.reason))
+        else:
+            await self._decide(TurnEnded(outcome="ABORTED", reason=action.reason))
+        self.report.cancelled = action.target
+        self.report.to_run.clear()
+
+    # --- executions without an end ---------------------------------------------------
+
+    async def _retry(self, action: Retry) -> None:
+        call = self._state.calls[action.call_id]
+        tool = self._toolbox.get(call.tool)
+        pending = await pending_call(self._owner, call)
+        if tool is None or pending.arguments is None:
+            reason = pending.problem or f"there is no tool {call.tool!r} to repeat it with"
+            await self._give_up(call, reason)
+            return
+        await self._wait_until(action.not_before_at)
+        attempt = Attempt(
+            call=pending,
+            tool=tool,
+            arguments=pending.arguments,
+            number=action.attempt,
+            operation_id=action.operation_id,
+            turn_id=self._state.turn.turn_id if self._state.turn else None,
+            effect=call.effect,
+        )
+        await self._executed(attempt)
+        self.report.retried += 1
+
+    async def _executed(self, attempt: Attempt) -> None:
+        for _ in range(LOG_TIME_TRIES_MAX):
+            try:
+                await Execution(self._owner, attempt).run()
+            except AppendRefusedError as error:
+                if error.verdict.rule != "start_by_not_passed":
+                    raise
+                await asyncio.sleep(LOG_TIME_STEP_S)
+            else:
+                return
+        await Execution(self._owner, attempt).run()
+
+    async def _reconcile(self, action: Reconcile) -> None:
+        call = self._state.calls[action.call_id]
+        found = await self._ask_tool(call)
+        if found.executed is False and self._owner.now() <= action.not_before_at:
+            await self._wait_until(action.not_before_at)
+            found = await self._ask_tool(call)
+        match found.executed:
+            case None:
+                await self._give_up(call, found.evidence or "the reconciler cannot tell")
+            case True:
+                await self._resolve(call, "COMPLETED", found)
+                self.report.resolved += 1
+            case False:
+                await self._resolve(call, "NOT_EXECUTED", found)
+                self.report.not_executed += 1
+                self.report.to_run.append(call.call_id)
+
+    async def _ask_tool(self, call: Call) -> Reconciled:
+        tool = self._toolbox.get(call.tool)
+        if tool is None or tool.reconcile is None:
+            return Reconciled(None, evidence=f"no reconciler for tool {call.tool!r}")
+        pending = await pending_call(self._owner, call)
+        context = ToolContext(
+            session_id=self._owner.session_id,
+            call_id=call.call_id,
+            operation_id=call.operation_id,
+            attempt=call.attempt,
+        )
+        crash_point("CP_RECOVER_BEFORE_RECONCILE")
+        try:
+            if inspect.iscoroutinefunction(tool.reconcile):
+                found = tool.reconcile(pending.arguments or {}, context)
+            else:
+                found = await asyncio.to_thread(
+                    tool.reconcile, pending.arguments or {}, context
+                )
+            answer = await _awaited(found)
+        except Exception as error:  # noqa: BLE001 - a failing reconciler knows nothing
+            answer = Reconciled(None, evidence=f"the reconciler failed: {error!r}")
+        crash_point("CP_RECOVER_AFTER_RECONCILE")
+        return answer
+
+    async def _resolve(self, call: Call, outcome: str, found: Reconciled) -> None:
+        resolved = ToolOutcomeResolved(
+            call_id=call.call_id,
+            attempt=call.attempt,
+            outcome=outcome,
+            resolver=f"reconciler:{call.tool}",
+            evidence=(text_block(found.evidence),) if found.evidence else (),
+            output=said_blocks(found.said),
+        )
+        await self._decide_in_time(resolved)
+        crash_point("CP_RECOVER_AFTER_RESOLVED")
+
+    async def _give_up(self, call: Call, reason: str) -> None:
+        """Nobody knows: say so, and ask a person."""
+        for action in unknown(self._state, call, reason):
+            await self._do(action)
+
+    async def _mark(self, action: MarkUnknown) -> None:
+        await self._decide(
+            ToolOutcomeUnknown(
+                call_id=action.call_id, attempt=action.attempt, reason=action.reason
+            )
+        )
+        self.report.unknown += 1
+
+    async def _ask(self, action: AskPerson) -> None:
+        call = self._state.calls[action.call_id]
+        question = (
+            f"Call {call.call_id} of tool {call.tool} began and nobody recorded its "
+            f"end. Did it happen? operation_id {call.operation_id}"
+        )
+        await self._decide(
+            InputRequested(
+                request_id=action.request_id,
+                answer_schema_json=OUTCOMES_SCHEMA,
+                prompt=(text_block(question),),
+            )
+        )
+        self.report.asked += 1
+
+
+async def _awaited(found: Reconciled | Awaitable[Reconciled]) -> Reconciled:
+    if inspect.isawaitable(found):
+        return await found
+    return found

@@ -1,0 +1,388 @@
+"""The rules of redaction, as data: what a secret looks like, and where it is found.
+
+A rule names literal `anchors`; wherever one occurs, the rule's pattern is tried exactly
+there and nowhere else. So a text without anchors costs a few substring searches, and a
+text full of them costs a bounded number of steps per anchor: every quantifier has an
+upper bound, and those that could give back what they took do not (possessive).
+
+Rules with a shape of their own (a vendor's prefix) need no more than the shape. Rules
+that go by a name (`password=`) also ask `looks_secret`, because code and prose are full
+of such names.
+"""
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from re import Match
+
+Check = Callable[[Match[str]], bool]
+
+ENTROPY_MIN = 2.8
+"""Bits per character below which a value after a name is taken for a word."""
+
+CERTAIN_ENTROPY_MIN = 2.0
+"""The same after a name that can hardly stand for anything but a secret."""
+
+VALUE_MIN = 6
+"""Shorter values, in characters, are taken for words where only a name tells."""
+
+VALUE_MAX = 4_096
+"""The longest value, in characters, that a rule takes for one secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of secret.
+
+    `name` goes into the placeholder. `anchors` are lower-case literals (of the text as
+    it is, if `exact_case`); `pattern` is matched at each place where one begins, and what
+    its group `s` holds is replaced. `check` may refuse a match.
+    """
+
+    name: str
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    check: Check | None = None
+    exact_case: bool = False
+
+
+# --- what is no secret although its name says so -------------------------------------
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX_HASH = re.compile(r"(?:sha(?:1|256|512)[:-])?(?:[0-9a-f]{7,40}|[0-9a-f]{64})")
+_REFERENCE = re.compile(
+    r"\$\w|\$\{|\$\(|%\w+%|\{\{|\{\w*\}|<[\w .:-]{1,60}>|@\w+|process\.env|os\.environ"
+    r"|env\.|secrets?\.|vault:|op://|arn:|file:|https?:",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?:~|\.{1,2})?/[\w.@ -]{1,80}(?:/|\.\w{1,8}$|$)|[A-Za-z]:\\\w")
+_STOP_WORDS = re.compile(
+    r"your|example|change.?me|placeholder|dummy|redacted|xxxx|\*{3}|\.{3}|sample"
+    r"|not.?set|undefined|insert|replace|fixme|foobar|lorem",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(r"[A-Za-z]{1,24}(?:[-_.][A-Za-z]{1,24}){0,8}[:,.!?]?")
+_CODE = re.compile(r"[\w.]{1,80}[(\[]|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,6}$")
+_EMPTY = frozenset(
+    {
+        *("null", "none", "nil", "true", "false", "undefined", "yes", "no", "on", "off"),
+        *("string", "str", "bytes", "int", "number", "bool", "optional", "any", "object"),
+        *("required", "missing", "hidden", "test"),
+    }
+)
+
+
+def entropy(text: str) -> float:
+    """Shannon entropy in bits per character."""
+    size = len(text)
+    return -sum(n / size * math.log2(n / size) for n in Counter(text).values())
+
+
+def is_reference(value: str) -> bool:
+    """Whether a value only says where the secret is, or that one belongs here."""
+    return (
+        value.lower() in _EMPTY
+        or _REFERENCE.match(value) is not None
+        or _STOP_WORDS.search(value[:200]) is not None
+    )
+
+
+def looks_secret(value: str, *, certain: bool = False) -> bool:
+    """Whether a value that stands after a telling name is a secret and not a word.
+
+    Unless the name is certain, UUIDs and hashes are let through: they are ids, and
+    replacing ids breaks what refers to them.
+    """
+    if len(value) < VALUE_MIN or is_reference(value):
+        return False
+    if not certain and (_UUID.fullmatch(value) or _HEX_HASH.fullmatch(value)):
+        return False
+    if _WORDS.fullmatch(value) or _CODE.match(value) or _PATH.match(value):
+        return False
+    floor = CERTAIN_ENTROPY_MIN if certain else ENTROPY_MIN
+    return not value.isdigit() and entropy(value[:200]) >= floor
+
+
+# --- names -----------------------------------------------------------------------
+
+_NAME_WORDS = (
+    r"passwords?|passwd|passphrase|passcode|secrets?|tokens?|api[_-]?keys?|access[_-]?keys?"
+    r"|private[_-]?keys?|secret[_-]?keys?|account[_-]?keys?|encryption[_-]?keys?"
+    r"|signing[_-]?keys?|auth[_-]?keys?|credentials?|authorization|cookies?"
+    r"|connection[_-]?strings?|client[_-]?key[_-]?data|webhook[_-]?urls?|_auth"
+)
+_SECRET_NAME = re.compile(rf"(?:^|[^a-z])(?:{_NAME_WORDS}|pwd|pass|auth|dsn)$")
+_CERTAIN_NAME = re.compile(
+    r"(?:passwords?|passwd|passphrase|secrets?|api[_-]?keys?|private[_-]?keys?"
+    r"|access[_-]?keys?|secret[_-]?keys?|authorization|cookies?|(?:access|refresh|auth"
+    r"|session|bearer|api|id|bot)[_-]?tokens?)$"
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+NAME_MAX = 100
+"""Longer keys, in characters, are no names."""
+
+
+@lru_cache(maxsize=4096)
+def name_says_secret(name: str) -> bool:
+    """Whether the name of a field, header or variable says that its value is secret."""
+    return len(name) <= NAME_MAX and _SECRET_NAME.search(_words(name)) is not None
+
+
+def secret_by_name(name: str, value: str) -> bool:
+    """Whether a value is to be replaced because of its name.
+
+    After a name that leaves no doubt everything is, except what only refers to a
+    secret; after one that may mean something else (`token`) what looks like one is.
+    """
+    if not value or not name_says_secret(name) or is_reference(value):
+        return False
+    return is_certain(name) or looks_secret(value)
+
+
+def is_certain(name: str) -> bool:
+    """Whether a name can hardly stand for anything but a secret."""
+    variable = name.isupper() and name.endswith("_TOKEN")
+    return variable or _CERTAIN_NAME.search(_words(name)) is not None
+
+
+def _words(name: str) -> str:
+    return _CAMEL.sub("_", name).lower().lstrip("-")
+
+
+# --- checks ------------------------------------------------------------------------
+
+
+def _is_jwt(match: Match[str]) -> bool:
+    """The first part of a JWT decodes to JSON that names an algorithm."""
+    head = match["s"].partition(".")[0]
+    try:
+        raw = base64.urlsafe_b64decode(head + "=" * (-len(head) % 4))
+        return "alg" in json.loads(raw)
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        return False
+
+
+def _is_mixed(match: Match[str]) -> bool:
+    """A token of a short prefix: letters and digits, and no pattern in them."""
+    value = match["s"]
+    return any(c.isdigit() for c in value) and entropy(value) >= ENTROPY_MIN
+
+
+def _is_named(match: Match[str]) -> bool:
+    """A value after a name; in an assignment of the shell nearly every value is one."""
+    value = match["s"]
+    if match["shell"] is not None and match["name"].isupper():
+        return not is_reference(value) and not _PATH.match(value)
+    return looks_secret(value, certain=is_certain(match["name"]))
+
+
+def _is_no_reference(match: Match[str]) -> bool:
+    return not is_reference(match["s"])
+
+
+def _looks(match: Match[str]) -> bool:
+    return looks_secret(match["s"])
+
+
+def _is_header(match: Match[str]) -> bool:
+    if match["scheme"] is not None:
+        return not is_reference(match["s"])
+    return looks_secret(match["s"])
+
+
+# --- the table -------------------------------------------------------------------
+
+# A token begins at a border, and a border may be the end of an escape.
+_B = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=\dm))"
+_E = r"(?![A-Za-z0-9])"
+_CHAR = r"[A-Za-z0-9_-]"
+
+
+def _shape(name: str, anchors: str, pattern: str, check: Check | None = None) -> Rule:
+    """A rule for secrets with a prefix of their own; their case matters."""
+    return Rule(
+        name,
+        tuple(anchors.split()),
+        re.compile(f"{_B}(?P<s>{pattern})"),
+        check,
+        exact_case=True,
+    )
+
+
+_QUOTE = r"""["'`\\]"""
+_PLAIN = r"""[^\s"'`\\,;(){}\[\]<>&|]"""
+
+DEFAULT_RULES: tuple[Rule, ...] = (
+    Rule(
+        "private-key",
+        ("-----begin",),
+        re.compile(
+            r"(?P<s>-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+            r"(?:(?:[^-]|-(?!----)){0,20000}+-----END [A-Z0-9 ]{0,60}-----"
+            r"|(?:(?:\\[nr]|\s){0,8}+[A-Za-z0-9+/=]{16,128}+){1,400}+))"
+        ),
+    ),
+    _shape("aws-key-id", "AKIA ASIA ABIA ACCA", rf"A[KSBC][IC]A[A-Z0-9]{{16}}{_E}"),
+    _shape("google-api-key", "AIza", rf"AIza{_CHAR}{{35}}(?!{_CHAR})"),
+    _shape("google-oauth", "ya29.", r"ya29\.[A-Za-z0-9_.-]{20,2048}+"),
+    _shape("google-secret", "GOCSPX-", rf"GOCSPX-{_CHAR}{{20,60}}+"),
+    _shape("github-pat", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{20,255}+"),
+    _shape("github-pat", "github_pat_", r"github_pat_\w{20,255}+"),
+    _shape(
+        "gitlab-token",
+        "glpat- gldt- glrt- glptt- glcbt- glft- glsoat- glagent- gloas- glimt-",
+        rf"gl[a-z]{{2,6}}-{_CHAR}{{16,255}}+",
+    ),
+    _shape("slack-token", "xox xapp-", r"(?:xox[abceoprs]|xapp)-[A-Za-z0-9-]{10,250}+"),
+    _shape(
+        "slack-webhook",
+        "hooks.slack.com/",
+        r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{20,200}+",
+    ),
+    _shape("anthropic-key", "sk-ant-", rf"sk-ant-{_CHAR}{{16,255}}+"),
+    _shape(
+        "openai-key",
+        "sk-",
+        rf"sk-(?!ant-)(?:proj-|svcacct-|admin-|or-v1-|lf-)?{_CHAR}{{20,255}}+",
+        _is_mixed,
+    ),
+    _shape("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,60}+"),
+    _shape(
+        "stripe-key",
+        "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
+        r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9+/=]{16,255}+",
+    ),
+    _shape("twilio-key", "SK", rf"SK[0-9a-f]{{32}}{_E}"),
+    _shape("sendgrid-key", "SG.", rf"SG\.{_CHAR}{{16,40}}+\.{_CHAR}{{16,80}}+"),
+    _shape("npm-token", "npm_", rf"npm_[A-Za-z0-9]{{36}}{_E}"),
+    _shape("pypi-token", "pypi-AgE", rf"pypi-AgE{_CHAR}{{40,500}}+"),
+    _shape("docker-token", "dckr_pat_ dckr_oat_", rf"dckr_[po]at_{_CHAR}{{20,80}}+"),
+    _shape("databricks-token", "dapi", rf"dapi[0-9a-f]{{32}}(?:-\d)?{_E}"),
+    _shape("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", r"do[por]_v1_[0-9a-f]{64}"),
+    _shape("notion-token", "ntn_ secret_", rf"(?:ntn|secret)_[A-Za-z0-9]{{40,60}}+{_E}"),
+    _shape("sentry-token", "sntrys_ sntryu_", r"sntry[su]_[A-Za-z0-9+/=_-]{40,512}+"),
+    _shape("vault-token", "hvs. hvb. hvr.", rf"hv[sbr]\.{_CHAR}{{20,255}}+"),
+    _shape("age-key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,64}+"),
+    _shape(
+        "vendor-token",
+        "tvly- dtn_ gsk_ xai- r8_ pplx- lin_api_ figd_ shpat_ shpss_ shpca_ nvapi- csk-",
+        rf"(?:tvly-|dtn_|gsk_|xai-|r8_|pplx-|lin_api_|figd_|shp(?:at|ss|ca)_|nvapi-|csk-)"
+        rf"{_CHAR}{{20,255}}+",
+        _is_mixed,
+    ),
+    Rule(
+        "telegram-token",
+        (":aa",),
+        re.compile(rf"(?<=[0-9]{{7}}):(?P<s>AA{_CHAR}{{32,36}}+)"),
+    ),
+    Rule(
+        "webhook",
+        ("/api/webhooks/",),
+        re.compile(rf"/api/webhooks/\d{{15,22}}/(?P<s>{_CHAR}{{40,120}}+)", re.IGNORECASE),
+    ),
+    _shape(
+        "jwt",
+        "eyJ",
+        rf"eyJ{_CHAR}{{8,4096}}+\.{_CHAR}{{8,16384}}+\.{_CHAR}{{0,2048}}+",
+        _is_jwt,
+    ),
+    Rule(
+        "azure-signature",
+        ("sig=",),
+        re.compile(r"(?<=[?&;])sig=(?P<s>[A-Za-z0-9%/+=_-]{20,200}+)", re.IGNORECASE),
+    ),
+    Rule(
+        "azure-secret",
+        ("8Q~",),
+        re.compile(r"(?<=[\w.~-]{3})(?P<s>8Q~[\w.~-]{30,40}+)"),
+        exact_case=True,
+    ),
+    Rule(
+        "url-password",
+        ("://",),
+        re.compile(
+            r"""://[^\s/?#@:"'<>\\]{0,200}+:(?P<s>[^\s/?#@"'<>\\]{1,256}+)@(?=[\w\[.-])"""
+        ),
+        _is_no_reference,
+    ),
+    Rule(
+        "authorization",
+        ("authorization",),
+        re.compile(
+            rf"authorization{_QUOTE}{{0,4}}+\s{{0,8}}+(?:[:=]|=>)\s{{0,8}}+{_QUOTE}{{0,4}}+"
+            r"(?:(?P<scheme>bearer|basic|token|bot|apikey|api-key|key|negotiate|digest"
+            r"|aws4-hmac-sha256)\s{1,8}+)?"
+            r"""(?P<s>(?(scheme)[^\r\n"'`\\]{4,8192}|[^\s"'`\\,;<>]{6,8192}))""",
+            re.IGNORECASE,
+        ),
+        _is_header,
+    ),
+    Rule(
+        "bearer",
+        ("bearer",),
+        re.compile(r"bearer\s{1,4}+(?P<s>[A-Za-z0-9._~+/=-]{16,8192}+)", re.IGNORECASE),
+        _looks,
+    ),
+    Rule(
+        "cookie",
+        ("cookie",),
+        re.compile(
+            rf"cookie2?{_QUOTE}{{0,4}}+\s{{0,4}}+:\s{{0,4}}+{_QUOTE}{{0,4}}+"
+            r"""(?P<s>[\w.%-]{1,100}+=[^\r\n"'`\\]{2,8192}+)""",
+            re.IGNORECASE,
+        ),
+    ),
+    Rule(
+        "netrc-password",
+        ("machine ",),
+        re.compile(
+            r"machine\s{1,4}+\S{1,200}+\s{1,8}+login\s{1,4}+\S{1,200}+\s{1,8}+"
+            r"password\s{1,4}+(?P<s>\S{1,200}+)",
+            re.IGNORECASE,
+        ),
+    ),
+    Rule(
+        "curl-user",
+        ("curl ",),
+        re.compile(
+            r"""curl [^\r\n]{0,200}?(?:-u|--user)[ =]{0,2}["']?[^\s"':]{1,100}:"""
+            r"""(?P<s>[^\s"'\\]{1,200})""",
+            re.IGNORECASE,
+        ),
+        _is_no_reference,
+    ),
+    Rule(
+        "option",
+        ("--password", "--token", "--api-key", "--apikey", "--secret", "--auth-token"),
+        re.compile(
+            rf"--[a-z-]{{5,12}}+(?:=|\s{{1,4}}+){_QUOTE}{{0,2}}+(?P<s>(?!-){_PLAIN}{{4,512}}+)",
+            re.IGNORECASE,
+        ),
+        _is_no_reference,
+    ),
+    Rule(
+        "named",
+        (
+            *("password", "passwd", "passphrase", "passcode", "secret", "token"),
+            *("api_key", "api-key", "apikey", "access_key", "access-key", "accesskey"),
+            *("private_key", "privatekey", "private-key", "secret_key", "secretkey"),
+            *("account_key", "accountkey", "encryption_key", "signing_key", "auth_key"),
+            *("credential", "client-key-data", "_auth", "pwd", "_pass"),
+        ),
+        re.compile(
+            rf"(?P<name>{_NAME_WORDS}|pwd|_pass){_QUOTE}{{0,4}}+\]?"
+            rf"(?:(?P<shell>=)|\s{{0,8}}+(?::=|=>|[:=])\s{{0,8}}+)"
+            rf"(?P<quote>{_QUOTE}{{1,4}}+)?"
+            rf"(?P<s>(?(quote)[^\s\"'`\\]{{3,{VALUE_MAX}}}+"
+            rf"|{_PLAIN}{{3,{VALUE_MAX}}}+(?![(\[])))",
+            re.IGNORECASE,
+        ),
+        _is_named,
+    ),
+)

@@ -1,0 +1,291 @@
+"""A session as everybody may use it: read, follow, say something, answer, steer.
+
+`Session` claims nothing: any number of processes may hold one of the same session,
+beside its owner (`foldline.producers.owned`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from itertools import islice
+
+from foldline.errors import SessionNotFoundError
+from foldline.processors.log import Log
+from foldline.producers.appender import Answers, Appender, Sent, raise_refused
+from foldline.producers.identity import derived_id, fresh_id
+from foldline.producers.link import FOLLOW_MS, Link, Stamp
+from foldline.producers.prepare import Draft, blocks_of
+from foldline.projections.recovery import question_id
+from foldline.schemas.blocks import Blob, Block, json_block, text_block
+from foldline.schemas.events import (
+    CancellationRequested,
+    GoalSet,
+    InputProvided,
+    KnownEvent,
+    Label,
+    LabelsSet,
+    PermissionDenied,
+    PermissionGranted,
+    SteeringReceived,
+    ToolOutcomeResolved,
+    UserFeedback,
+    UserMessage,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
+
+READ_EVENTS = 256
+"""How many events one read of the log brings."""
+
+Said = str | Block | Sequence[Block]
+
+
+class Session:
+    """A view of a session. Everything that it appends is on the log when it returns."""
+
+    def __init__(
+        self, link: Link, state: SessionState, *, appender: Appender | None = None
+    ) -> None:
+        self.session_id = state.session_id
+        self._link = link
+        self._appender = appender or link.appender(state.session_id, state.seq)
+
+    # --- reading ---------------------------------------------------------------------
+
+    async def events(
+        self, after_seq: int = 0, *, upto_seq: int | None = None
+    ) -> AsyncIterator[Recorded]:
+        """The events with after_seq < seq <= upto_seq, in order, up to the end."""
+        while True:
+            part = await self._link.read(
+                _read, self._link.log, self.session_id, after_seq, upto_seq
+            )
+            for recorded in part:
+                yield recorded
+            if len(part) < READ_EVENTS:
+                return
+            after_seq = part[-1].seq
+
+    async def state(self, at_seq: int | None = None) -> SessionState:
+        """The state at the head, or as it was at a seq.
+
+        Raises:
+            SessionNotFoundError: no such session, or no event of it at that seq.
+        """
+        log = self._link.log
+        state = await self._link.read(log.state, self.session_id, at_seq=at_seq)
+        if state is None:
+            raise SessionNotFoundError(self.session_id, log.url)
+        self._appender.saw(state.seq)
+        return state
+
+    async def follow(self, after_seq: int = 0) -> AsyncIterator[Recorded]:
+        """Every event after a seq, those that are still to come included; never ends."""
+        while True:
+            for recorded in await self._link.read(
+                self._link.log.follow,
+                self.session_id,
+                after_seq=after_seq,
+                timeout_ms=FOLLOW_MS,
+            ):
+                after_seq = recorded.seq
+                yield recorded
+
+    async def blob(self, blob: Blob) -> bytes:
+        """The bytes of a body that was too large for its event."""
+        return await self._link.read(self._link.log.blobs.get, blob.sha256)
+
+    async def store(self, data: bytes, *, media_type: str) -> Blob:
+        """Keep bytes (an image, a file) and give what a block names them by."""
+        sha256 = await self._link.read(self._link.log.blobs.put, data)
+        return Blob(sha256=sha256, size=len(data), media_type=media_type)
+
+    # --- saying something ------------------------------------------------------------
+
+    async def append(
+        self,
+        event: KnownEvent,
+        *,
+        expected_seq: int | None = None,
+        requires: tuple[str, ...] = (),
+        event_id: str | None = None,
+    ) -> Verdict:
+        """Record one event of a type that anybody may append.
+
+        Raises:
+            AppendRefusedError: it is not recorded; `verdict` says why.
+            LogUnavailableError: the log gave no answer; the same again, with the same
+                `event_id`, is recorded once.
+        """
+        draft = self._external(
+            event, expected_seq=expected_seq, requires=requires, event_id=event_id
+        )
+        return (await self._send([draft]))[0].verdict
+
+    async def message(self, said: Said, *, idempotency_key: str | None = None) -> str:
+        """A person says something to the agent. Gives the message's id."""
+        event_id = self._keyed("message", idempotency_key)
+        event = UserMessage(message_id=event_id, blocks=blocks_of(said))
+        await self.append(event, event_id=event_id)
+        return event_id
+
+    async def steer(
+        self,
+        said: Said,
+        *,
+        mode: str = "INTERRUPT",
+        idempotency_key: str | None = None,
+    ) -> str:
+        """Steer the agent: INTERRUPT now, at the NEXT_TURN, or ON_IDLE.
+
+        It stays pending until it was put before the model, also across a crash. The
+        same key again is the same steering. Gives its event id.
+        """
+        event_id = self._keyed("steering", idempotency_key)
+        event = SteeringReceived(
+            mode=mode, idempotency_key=idempotency_key, blocks=blocks_of(said)
+        )
+        await self.append(event, event_id=event_id)
+        return event_id
+
+    async def grant(
+        self,
+        request_id: str,
+        *,
+        scope: str = "CALL",
+        edited_arguments: str | None = None,
+    ) -> Verdict:
+        """Grant what was asked for: for this CALL, this TURN or the whole SESSION.
+
+        Args:
+            request_id: of a pending request (`state().requests`).
+            scope: how far the grant goes, for calls of the same tool.
+            edited_arguments: JSON to run the call with instead of the model's.
+        """
+        request = (await self.state()).requests.get(request_id)
+        edited = () if edited_arguments is None else (json_block(edited_arguments),)
+        event = PermissionGranted(
+            request_id=request_id,
+            call_id=(request.call_id or None) if request else None,
+            args_hash=(request.args_hash or None) if request else None,
+            scope=scope,
+            decided_by="PERSON",
+            grant_id=fresh_id(),
+            edited_arguments=edited,
+        )
+        return await self.append(event)
+
+    async def deny(
+        self,
+        request_id: str,
+        feedback: Said = (),
+        *,
+        may_request_again: bool = False,
+    ) -> Verdict:
+        """Deny what was asked for; the model is told, with the feedback."""
+        request = (await self.state()).requests.get(request_id)
+        event = PermissionDenied(
+            request_id=request_id,
+            call_id=(request.call_id or None) if request else None,
+            decided_by="PERSON",
+            may_request_again=may_request_again,
+            feedback=blocks_of(feedback),
+        )
+        return await self.append(event)
+
+    async def answer(self, request_id: str, said: Said) -> Verdict:
+        """Answer what the agent asked a person."""
+        event = InputProvided(request_id=request_id, blocks=blocks_of(said))
+        return await self.append(event)
+
+    async def resolve(
+        self, call_id: str, outcome: str, *, evidence: Said = (), output: Said = ()
+    ) -> Verdict:
+        """Say how a call ended that nobody saw end: COMPLETED, FAILED or NOT_EXECUTED.
+
+        A question that recovery asked about it is answered with it.
+        """
+        state = await self.state()
+        call = state.calls.get(call_id)
+        attempt = call.attempt if call else 1
+        resolved = ToolOutcomeResolved(
+            call_id=call_id,
+            attempt=attempt,
+            outcome=outcome,
+            resolver=f"{self._link.actor.kind}:{self._link.actor.id}",
+            evidence=blocks_of(evidence),
+            output=blocks_of(output),
+        )
+        drafts = [self._external(resolved)]
+        asked = question_id(call_id, attempt)
+        if asked in state.requests:
+            told = InputProvided(request_id=asked, blocks=(text_block(outcome),))
+            drafts.append(self._external(told))
+        return (await self._send(drafts))[0].verdict
+
+    async def feedback(
+        self, target: str, said: Said = (), *, score: float | None = None
+    ) -> Verdict:
+        """Judge something: an event, a message or a call, by its id."""
+        event = UserFeedback(target=target, score=score, blocks=blocks_of(said))
+        return await self.append(event)
+
+    async def set_goal(self, said: Said) -> Verdict:
+        """Say what the session is to reach."""
+        return await self.append(GoalSet(blocks=blocks_of(said)))
+
+    async def label(self, **labels: str) -> Verdict:
+        """Set the session's labels: the whole set."""
+        pairs = tuple(Label(key=key, value=labels[key]) for key in sorted(labels))
+        return await self.append(LabelsSet(labels=pairs))
+
+    async def cancel(
+        self,
+        reason: str = "",
+        *,
+        target: str = "SESSION",
+        target_id: str | None = None,
+    ) -> Verdict:
+        """Ask the owner to stop: the SESSION, the open TURN, or one CALL."""
+        event = CancellationRequested(target=target, target_id=target_id, reason=reason)
+        return await self.append(event)
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await self._appender.drained()
+
+    # --- how it is sent --------------------------------------------------------------
+
+    def _external(
+        self,
+        event: KnownEvent,
+        *,
+        turn_id: str | None = None,
+        event_id: str | None = None,
+        expected_seq: int | None = None,
+        requires: tuple[str, ...] = (),
+    ) -> Draft:
+        return self._link.draft(
+            self.session_id,
+            event,
+            Stamp(self._link.actor, turn_id=turn_id),
+            event_id=event_id,
+            expected_seq=expected_seq,
+            requires=requires,
+        )
+
+    def _keyed(self, kind: str, key: str | None) -> str:
+        """An event id that follows from a key, so that a repeat is a duplicate."""
+        return fresh_id() if key is None else derived_id(kind, self.session_id, key)
+
+    async def _send(self, drafts: Sequence[Draft]) -> tuple[Sent, ...]:
+        answers: Answers = await asyncio.shield(self._appender.submit(drafts))
+        raise_refused(answers)
+        return answers
+
+
+def _read(
+    log: Log, session_id: str, after_seq: int, upto_seq: int | None
+) -> list[Recorded]:
+    events = log.events(session_id, after_seq=after_seq, upto_seq=upto_seq)
+    return list(islice(events, READ_EVENTS))

@@ -1,0 +1,356 @@
+"""Running the calls of one message: side by side, each once, results in call order.
+
+For each call: if the log has its end, that is the result. Else its arguments are
+checked, permission is asked for where the tool wants it (the request is recorded after
+the call is, never before), and the attempt is executed. While anything is under way the
+session is followed: an answer lets a call go on, steering or a cancellation stops what
+can be stopped and keeps the rest from beginning.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from foldline.errors import FencedError, LogUnavailableError
+from foldline.producers.appender import raise_refused
+from foldline.producers.calls import (
+    INTERRUPT,
+    granted_arguments,
+    result_in_log,
+    unusable,
+)
+from foldline.producers.execution import Attempt, Execution
+from foldline.producers.identity import fresh_id, operation_id
+from foldline.producers.link import FOLLOW_MS
+from foldline.producers.ownership import Ownership
+from foldline.producers.prepare import Draft
+from foldline.producers.tools import (
+    Cancelled,
+    Denied,
+    PendingCall,
+    Tool,
+    Toolbox,
+    ToolResult,
+    Waiting,
+    parse_arguments,
+)
+from foldline.schemas.blocks import text_block
+from foldline.schemas.events import (
+    CancellationRequested,
+    KnownEvent,
+    PermissionDenied,
+    PermissionExpired,
+    PermissionGranted,
+    PermissionRequested,
+    SessionResumed,
+    SteeringReceived,
+    ToolCallValidated,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import CALL_GRANTED, Call, SessionState
+
+Answer = PermissionGranted | PermissionDenied
+DISPLAY_CHARS = 2_000
+"""How much of a call's arguments a request for permission shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How long a request for permission stands, and how long a run waits for it."""
+
+    wait_s: float
+    expires_ms: int | None = None
+
+
+class ToolRun:
+    """One run of some calls of a turn."""
+
+    def __init__(
+        self, owner: Ownership, *, turn_id: str, toolbox: Toolbox, asking: Asking
+    ) -> None:
+        self._owner = owner
+        self._turn_id = turn_id
+        self._toolbox = toolbox
+        self._asking = asking
+        self._state = SessionState(owner.session_id)
+        self._running: dict[str, Execution] = {}
+        self._asked: dict[str, asyncio.Future[Answer | None]] = {}
+        self._batch_id = fresh_id()
+        self.interrupted = ""
+        self.cancelled = ""
+
+    async def results(self, calls: Sequence[PendingCall]) -> list[ToolResult]:
+        """Run the calls; every outcome is recorded, also of those after a failed one.
+
+        Raises:
+            FencedError: another owner has the session; running tools were told to stop.
+            AppendRefusedError: a start was refused.
+            LogUnavailableError: something could not be recorded; the same run again
+                records what is left, and runs nothing twice.
+        """
+        self._state = await self._owner.state()
+        self._interrupt_if_asked_before()
+        watch = asyncio.create_task(self._watch(self._state.seq))
+        tasks = [asyncio.create_task(self._one(call)) for call in calls]
+        try:
+            await self._all(tasks)
+        finally:
+            watch.cancel()
+            await asyncio.wait({watch})
+        if not watch.cancelled() and (error := watch.exception()) is not None:
+            raise error
+        return [task.result() for task in tasks]
+
+    async def _all(self, tasks: list[asyncio.Task[ToolResult]]) -> None:
+        """Wait for every call. When cancelled: stop what can be, leave the rest running."""
+        if not tasks:
+            return
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            self._stop_running("the turn was cancelled")
+            for request in self._asked.values():
+                request.cancel()
+            self._leave(tasks)
+            raise
+
+    def _leave(self, tasks: list[asyncio.Task[ToolResult]]) -> None:
+        """Their outcomes are recorded when they come, beside everything else."""
+
+        async def rest() -> None:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self._owner.later(rest())
+
+    # --- one call --------------------------------------------------------------------
+
+    async def _one(self, call: PendingCall) -> ToolResult:
+        try:
+            return await self._result(call)
+        except FencedError:
+            self._stop_running("another owner has taken the session over")
+            raise
+
+    async def _result(self, call: PendingCall) -> ToolResult:
+        known = await result_in_log(self._owner, call, self._state)
+        if known is not None:
+            return known
+        tool = self._toolbox.get(call.tool)
+        if tool is None:
+            return await self._invalid(call, f"there is no tool {call.tool!r}")
+        if call.arguments is None:
+            return await self._invalid(call, call.problem)
+        if self.interrupted:
+            return await self._not_begun(call)
+        permitted = await self._permitted(call, tool, call.arguments)
+        if not isinstance(permitted, dict):
+            return permitted
+        if self.interrupted:
+            return await self._not_begun(call)
+        return await self._execute(call, tool, permitted)
+
+    async def _invalid(self, call: PendingCall, problem: str) -> ToolResult:
+        event = ToolCallValidated(call_id=call.call_id, valid=False, problem=problem)
+        await self._owner.decide([self._draft(event)])
+        return unusable(call, problem)
+
+    async def _not_begun(
+        self, call: PendingCall, request_id: str | None = None
+    ) -> ToolResult:
+        """Close a call that an interruption kept from beginning."""
+        denied = PermissionDenied(
+            request_id=request_id,
+            call_id=call.call_id,
+            decided_by="POLICY",
+            policy=INTERRUPT,
+            feedback=(text_block(f"Not run: {self.interrupted}."),),
+        )
+        answers = await self._owner.attempt([self._draft(denied)])
+        if answers[0].verdict.rule == "no_pending_request":
+            # Somebody answered in the same moment: the call is closed all the same.
+            denied = denied.model_copy(update={"request_id": None})
+            answers = await self._owner.attempt([self._draft(denied)])
+        raise_refused(answers)
+        return Cancelled(call, self.interrupted, stop_confirmed=True)
+
+    async def _execute(
+        self, call: PendingCall, tool: Tool, arguments: dict[str, Any]
+    ) -> ToolResult:
+        known = self._state.calls.get(call.call_id)
+        execution = Execution(
+            self._owner,
+            Attempt(
+                call=call,
+                tool=tool,
+                arguments=arguments,
+                number=(known.attempt if known else 0) + 1,
+                operation_id=operation_id(self._owner.session_id, call.call_id),
+                turn_id=self._turn_id,
+                effect=tool.effect,
+            ),
+        )
+        self._running[call.call_id] = execution
+        try:
+            return await execution.run()
+        finally:
+            del self._running[call.call_id]
+
+    def _draft(self, event: KnownEvent) -> Draft:
+        return self._owner.draft(event, turn_id=self._turn_id, batch_id=self._batch_id)
+
+    # --- permission ------------------------------------------------------------------
+
+    async def _permitted(
+        self, call: PendingCall, tool: Tool, arguments: dict[str, Any]
+    ) -> dict[str, Any] | ToolResult:
+        """The arguments that the call may run with, or what became of it instead."""
+        known = self._state.calls.get(call.call_id)
+        if known is not None and known.status == CALL_GRANTED:
+            return await self._granted(call, known, arguments)
+        pending = self._pending_request(call)
+        if pending is None and not tool.needs_approval(arguments):
+            return arguments
+        if await self._granted_earlier(call, pending):
+            return arguments
+        return await self._ask(call, arguments, pending)
+
+    async def _granted(
+        self, call: PendingCall, known: Call, arguments: dict[str, Any]
+    ) -> dict[str, Any] | ToolResult:
+        edited = await granted_arguments(self._owner, known)
+        return arguments if edited is None else await self._edited(call, edited)
+
+    async def _edited(self, call: PendingCall, text: str) -> dict[str, Any] | ToolResult:
+        arguments, problem = parse_arguments(text)
+        if arguments is None:
+            return await self._invalid(call, f"edited: {problem}")
+        return arguments
+
+    def _pending_request(self, call: PendingCall) -> str | None:
+        for request in self._state.requests.values():
+            if request.call_id == call.call_id:
+                return request.request_id
+        return None
+
+    async def _granted_earlier(self, call: PendingCall, pending: str | None) -> bool:
+        """Whether a grant for the turn or session covers this tool; it is then noted."""
+        for grant in self._state.grants.values():
+            same_turn = grant.scope == "SESSION" or grant.turn_id == self._turn_id
+            if grant.tool == call.tool and same_turn:
+                event = PermissionGranted(
+                    request_id=pending,
+                    call_id=call.call_id,
+                    args_hash=call.args_hash,
+                    decided_by="EARLIER_GRANT",
+                    grant_id=grant.grant_id,
+                )
+                await self._owner.decide([self._draft(event)])
+                return True
+        return False
+
+    async def _ask(
+        self, call: PendingCall, arguments: dict[str, Any], pending: str | None
+    ) -> dict[str, Any] | ToolResult:
+        request_id = pending or fresh_id()
+        # Listen before asking: the answer may come before the verdict does.
+        answered = self._asked[request_id] = asyncio.get_running_loop().create_future()
+        if pending is None:
+            await self._owner.decide([self._draft(self._request(call, request_id))])
+        try:
+            async with asyncio.timeout(self._asking.wait_s):
+                answer = await answered
+        except TimeoutError:
+            return await self._unanswered(call, request_id)
+        finally:
+            del self._asked[request_id]
+        if answer is None:
+            return await self._not_begun(call, request_id)
+        if isinstance(answer, PermissionDenied):
+            return Denied(call, answer.feedback)
+        if not answer.edited_arguments:
+            return arguments
+        return await self._edited(call, await self._owner.text(answer.edited_arguments))
+
+    def _request(self, call: PendingCall, request_id: str) -> PermissionRequested:
+        shown = f"{call.tool}({call.text[:DISPLAY_CHARS]})"
+        return PermissionRequested(
+            request_id=request_id,
+            call_id=call.call_id,
+            args_hash=call.args_hash,
+            expires_ms=self._asking.expires_ms,
+            options=("GRANT", "GRANT_TURN", "GRANT_SESSION", "EDIT", "DENY"),
+            display=(text_block(shown),),
+        )
+
+    async def _unanswered(self, call: PendingCall, request_id: str) -> ToolResult:
+        """Nobody answered in time; what has expired by log time is said to have."""
+        state = await self._owner.state()
+        request = state.requests.get(request_id)
+        if request is None or not request.expires_at:
+            return Waiting(call, request_id)
+        if self._owner.now() <= request.expires_at:
+            return Waiting(call, request_id)
+        event = PermissionExpired(request_id=request_id)
+        await self._owner.decide([self._draft(event)])
+        return Waiting(call, request_id, expired=True)
+
+    # --- what happens meanwhile ------------------------------------------------------
+
+    async def _watch(self, after_seq: int) -> None:
+        log = self._owner.link.log
+        while True:
+            try:
+                events = await self._owner.link.read(
+                    log.follow,
+                    self._owner.session_id,
+                    after_seq=after_seq,
+                    timeout_ms=FOLLOW_MS,
+                )
+            except LogUnavailableError:
+                await asyncio.sleep(FOLLOW_MS / 1000)
+                continue
+            for recorded in events:
+                after_seq = recorded.seq
+                self._notice(recorded)
+
+    def _notice(self, recorded: Recorded) -> None:
+        match recorded.event:
+            case PermissionGranted() | PermissionDenied() as answer:
+                asked = self._asked.get(answer.request_id or "")
+                if asked is not None and not asked.done():
+                    asked.set_result(answer)
+            case SteeringReceived(mode="INTERRUPT"):
+                self._interrupt("interrupted by steering")
+            case CancellationRequested(target="CALL") as request:
+                execution = self._running.get(request.target_id or "")
+                if execution is not None:
+                    execution.stop(request.reason or "cancelled")
+            case CancellationRequested() as request:
+                self.cancelled = request.reason or "cancelled"
+                self._interrupt(self.cancelled)
+            case SessionResumed() if recorded.envelope.epoch > self._owner.epoch:
+                self._stop_running("another owner has taken the session over")
+            case _:
+                pass
+
+    def _interrupt_if_asked_before(self) -> None:
+        state = self._state
+        if any(steering.mode == "INTERRUPT" for steering in state.steering.values()):
+            self._interrupt("interrupted by steering")
+        cancellation = state.cancellation
+        if cancellation is not None and cancellation.target != "CALL":
+            self.cancelled = cancellation.reason or "cancelled"
+            self._interrupt(self.cancelled)
+
+    def _interrupt(self, reason: str) -> None:
+        """Stop what can be stopped; what has not begun does not begin."""
+        self.interrupted = self.interrupted or reason
+        self._stop_running(reason)
+        for answered in self._asked.values():
+            if not answered.done():
+                answered.set_result(None)
+
+    def _stop_running(self, reason: str) -> None:
+        for execution in list(self._running.values()):
+            execution.stop(reason)

@@ -1,0 +1,251 @@
+"""What the events tell of each tool call: enough to show the model one result per call.
+
+Pure. A call's *end* is the first confirmed outcome of its last attempt. What came after
+it, or after what the model was already shown (ToolResultProjected), is late.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from foldline.schemas.blocks import Block, Blocks, text_block
+from foldline.schemas.events import (
+    AnyEvent,
+    BackgroundEnded,
+    PermissionDenied,
+    PermissionRequested,
+    ToolBackgrounded,
+    ToolCallRequested,
+    ToolCallValidated,
+    ToolExecutionCancelled,
+    ToolExecutionCompleted,
+    ToolExecutionFailed,
+    ToolExecutionStarted,
+    ToolExecutionTimedOut,
+    ToolOutcomeResolved,
+    ToolOutcomeUnknown,
+    ToolResultProjected,
+)
+from foldline.schemas.recorded import Recorded
+
+DENIED_TEXT = "Tool execution was denied by user policy. Choose a safer alternative."
+UNKNOWN_TEXT = (
+    "The outcome of this call is unknown: it began, and nobody recorded its end. "
+    "Verify first whether its effect happened; do not simply repeat it."
+)
+NOT_RUN_TEXT = "Not run: it was interrupted before it began."
+NOT_EXECUTED_TEXT = "Not run: it was found out afterwards that it did not happen."
+WAITING_TEXT = "Not run yet: it waits for a person's permission."
+NO_OUTPUT_TEXT = "(no output)"
+
+_NO_ERRORS = frozenset({"BACKGROUND", "OUTCOME"})
+
+INTERRUPT_POLICY = "interrupt"
+"""The policy by which an owner closes calls that an interruption kept from beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is shown for a call. `form` says what it rests on: OUTCOME, or a stand-in.
+
+    A stand-in may be overtaken by the real outcome, so whoever shows it freezes it with
+    a ToolResultProjected.
+    """
+
+    form: str
+    blocks: Blocks
+    error: bool = False
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether something else may be known of the call later."""
+        return self.form not in ("OUTCOME", "PROJECTED")
+
+
+@dataclass(slots=True)
+class _End:
+    seq: int
+    attempt: int
+    event_id: str
+    result: Result
+
+
+@dataclass(slots=True)
+class Tale:
+    """One call, as its events tell it in their order."""
+
+    request: ToolCallRequested
+    event_id: str
+    seq: int
+    standing: Result = Result("NOT_RUN", (text_block(NOT_RUN_TEXT),), error=True)
+    ends: list[_End] = field(default_factory=list[_End])
+    handles: list[str] = field(default_factory=list[str])
+    projected: Result | None = None
+    projected_seq: int = 0
+
+    def result(self) -> Result:
+        """What the model is shown: what it was shown already, the end, or a stand-in."""
+        if self.projected is not None:
+            return self.projected
+        end = self._end()
+        return self.standing if end is None else end.result
+
+    def late(self) -> dict[str, Result]:
+        """Ends that came after what is shown, by the id of their event."""
+        end = self._end()
+        shown_seq = self.projected_seq or (end.seq if end else 0)
+        return {e.event_id: e.result for e in self.ends if e.seq > shown_seq}
+
+    def _end(self) -> _End | None:
+        if not self.ends:
+            return None
+        attempt = max(end.attempt for end in self.ends)
+        return next(end for end in self.ends if end.attempt == attempt)
+
+
+def tales_of(events: Iterable[Recorded]) -> dict[str, Tale]:
+    """Every call that the events request, by call_id, in the order of the requests."""
+    tales: dict[str, Tale] = {}
+    handles: dict[str, tuple[str, int]] = {}
+    for recorded in events:
+        event = recorded.event
+        if isinstance(event, ToolCallRequested):
+            if event.call_id not in tales:
+                event_id = recorded.envelope.event_id
+                tales[event.call_id] = Tale(event, event_id, recorded.seq)
+            continue
+        if isinstance(event, ToolBackgrounded):
+            handles[event.handle] = (event.call_id, event.attempt)
+            if event.call_id in tales:
+                tales[event.call_id].handles.append(event.handle)
+        call_id, attempt = _about(event, handles)
+        tale = tales.get(call_id)
+        if tale is not None:
+            _tell(tale, recorded, attempt)
+    return tales
+
+
+def _about(event: AnyEvent, handles: dict[str, tuple[str, int]]) -> tuple[str, int]:
+    if isinstance(event, BackgroundEnded):
+        return handles.get(event.handle, ("", 0))
+    call_id: object = getattr(event, "call_id", None)
+    attempt: object = getattr(event, "attempt", 1)
+    if isinstance(call_id, str) and isinstance(attempt, int):
+        return call_id, attempt
+    return "", 0
+
+
+def _tell(tale: Tale, recorded: Recorded, attempt: int) -> None:
+    event = recorded.event
+    if isinstance(event, ToolResultProjected):
+        if tale.projected is None:
+            error = event.form not in _NO_ERRORS
+            tale.projected = Result("PROJECTED", shown(event.blocks), error)
+            tale.projected_seq = recorded.seq
+        return
+    end = end_of(event)
+    if end is not None:
+        event_id = recorded.envelope.event_id
+        tale.ends.append(_End(recorded.seq, attempt, event_id, end))
+        return
+    standing = _standing(event)
+    if standing is not None:
+        tale.standing = standing
+
+
+def end_of(event: AnyEvent) -> Result | None:
+    """The result that an event ends its call with; None where it ends none."""
+    match event:
+        case ToolExecutionCompleted():
+            failed = bool(event.exit_code)
+            return _outcome(event.output, error=failed)
+        case ToolExecutionFailed():
+            return _outcome(_failure(event), error=True)
+        case ToolExecutionCancelled(stop_confirmed=True):
+            note = f"Cancelled: {event.reason}."
+            return _outcome((text_block(note), *event.blocks), error=True)
+        case ToolExecutionTimedOut(stop_confirmed=True):
+            return _outcome((text_block(_timeout(event)), *event.blocks), error=True)
+        case ToolOutcomeResolved(outcome="COMPLETED"):
+            return _outcome(event.output or event.evidence)
+        case ToolOutcomeResolved(outcome="FAILED"):
+            found = event.output or event.evidence
+            return _outcome((text_block("Failed. "), *found), error=True)
+        case BackgroundEnded(outcome="COMPLETED" | "FAILED" | "CANCELLED"):
+            note = text_block(f"Ended in the background: {event.outcome}. ")
+            return _outcome((note, *event.output), error=event.outcome != "COMPLETED")
+        case PermissionDenied(may_request_again=False, call_id=str()):
+            return _outcome(_denial(event), error=True)
+        case ToolCallValidated(valid=False):
+            note = f"The call cannot be run: {event.problem}"
+            return _outcome((text_block(note),), error=True)
+        case _:
+            return None
+
+
+def _standing(event: AnyEvent) -> Result | None:
+    """What stands in for a result after this event; None where it changes nothing."""
+    match event:
+        case ToolExecutionStarted() | ToolOutcomeUnknown():
+            return _stand_in("UNKNOWN", UNKNOWN_TEXT)
+        case ToolExecutionTimedOut():
+            return _stand_in("TIMED_OUT", _timeout(event), event.blocks)
+        case ToolExecutionCancelled():
+            told = f"It was told to stop ({event.reason}) and may still be running. "
+            return _stand_in("CANCELLED", told + UNKNOWN_TEXT, event.blocks)
+        case ToolBackgrounded():
+            note = f"It goes on in the background, as {event.handle}. "
+            return Result("BACKGROUND", (text_block(note), *shown(event.output)))
+        case PermissionRequested():
+            return _stand_in("WAITING", WAITING_TEXT)
+        case PermissionDenied(may_request_again=True):
+            return Result("DENIED", _denial(event), error=True)
+        case ToolOutcomeResolved(outcome="NOT_EXECUTED"):
+            return _stand_in("NOT_RUN", NOT_EXECUTED_TEXT)
+        case _:
+            return None
+
+
+def _outcome(blocks: Blocks, *, error: bool = False) -> Result:
+    return Result("OUTCOME", shown(blocks), error)
+
+
+def _stand_in(form: str, text: str, blocks: Blocks = ()) -> Result:
+    return Result(form, (text_block(text), *blocks), error=True)
+
+
+def shown(blocks: Blocks) -> Blocks:
+    """The blocks that say something; a result is never empty."""
+    return says(blocks) or (text_block(NO_OUTPUT_TEXT),)
+
+
+def says(blocks: Blocks) -> Blocks:
+    """The blocks that are not empty."""
+    return tuple(block for block in blocks if not is_empty(block))
+
+
+def is_empty(block: Block) -> bool:
+    """Whether a block holds nothing: no text, no bytes, nothing verbatim."""
+    body = block.body
+    return isinstance(body, str) and not body.strip() and block.opaque is None
+
+
+def _failure(event: ToolExecutionFailed) -> Blocks:
+    executed = {
+        "YES": " Its effect happened.",
+        "NO": " Its effect did not happen.",
+    }.get(event.executed, "")
+    return (text_block(f"{event.error_type}.{executed} "), *event.blocks)
+
+
+def _timeout(event: ToolExecutionTimedOut) -> str:
+    after = "" if event.after_ms is None else f" after {event.after_ms} ms"
+    still = "" if event.stop_confirmed else "It may still be running. "
+    return f"Timed out{after}. {still}{UNKNOWN_TEXT}"
+
+
+def _denial(event: PermissionDenied) -> Blocks:
+    if event.policy == INTERRUPT_POLICY:
+        return shown(event.feedback)
+    if not says(event.feedback):
+        return (text_block(DENIED_TEXT),)
+    return (text_block(DENIED_TEXT + "\n"), *says(event.feedback))

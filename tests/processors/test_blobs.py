@@ -1,0 +1,71 @@
+"""The blob stores: what goes in comes out, or an error says why not."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from foldline.errors import BlobError, LogUnavailableError
+from foldline.processors.blobs import BlobStore
+from foldline.processors.file_blobs import FileBlobs
+from foldline.processors.memory_blobs import MemoryBlobs
+
+MAX_BYTES = 1_000
+
+
+@pytest.fixture(params=["memory", "files"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    if request.param == "memory":
+        return MemoryBlobs(max_bytes=MAX_BYTES)
+    return FileBlobs(tmp_path / "a" / "blobs", max_bytes=MAX_BYTES)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "blobs", max_bytes=MAX_BYTES)
+
+
+def the_file(tmp_path: Path) -> Path:
+    (path,) = (p for p in (tmp_path / "blobs").rglob("*") if p.is_file())
+    return path
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\x00" * MAX_BYTES])
+def test_a_blob_comes_back_by_its_hash(blobs: BlobStore, data: bytes) -> None:
+    sha256 = blobs.put(data)
+    assert sha256 == hashlib.sha256(data).digest()
+    assert blobs.put(data) == sha256
+    assert blobs.get(sha256) == data
+
+
+def test_a_missing_blob_is_named(blobs: BlobStore) -> None:
+    with pytest.raises(BlobError, match="abab") as caught:
+        blobs.get(b"\xab" * 32)
+    assert not caught.value.retryable
+
+
+def test_a_blob_above_the_limit_is_not_stored(blobs: BlobStore) -> None:
+    data = bytes(MAX_BYTES + 1)
+    with pytest.raises(BlobError, match="blob_max_bytes is 1000"):
+        blobs.put(data)
+    with pytest.raises(BlobError):
+        blobs.get(hashlib.sha256(data).digest())
+
+
+@pytest.mark.parametrize("damage", [b"", b"hell", b"jello", b"hello\x00"])
+def test_a_damaged_file_is_told_and_the_next_put_mends_it(
+    files: FileBlobs, tmp_path: Path, damage: bytes
+) -> None:
+    sha256 = files.put(b"hello")
+    the_file(tmp_path).write_bytes(damage)
+    with pytest.raises(BlobError, match="do not match"):
+        files.get(sha256)
+    files.put(b"hello")
+    assert files.get(sha256) == b"hello"
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_that_put(tmp_path: Path) -> None:
+    (tmp_path / "blobs").write_text("a file is in the way")
+    with pytest.raises(LogUnavailableError) as caught:
+        FileBlobs(tmp_path / "blobs", max_bytes=MAX_BYTES).put(b"hello")
+    assert caught.value.retryable

@@ -1,0 +1,18 @@
+"""The log that tests lose answers with is a real log as long as it loses none."""
+
+import pytest
+
+from foldline.processors.batch import Clock
+from foldline.processors.open_log import wall_clock
+from foldline.testing import LogContract
+from foldline.testing.verdict_contract import MakeLog
+from tests.harness import FaultyLog, memory
+
+
+class TestFaultyLog(LogContract):
+    @pytest.fixture
+    def make_log(self) -> MakeLog:
+        def make(*, clock: Clock = wall_clock) -> FaultyLog:
+            return memory(clock)
+
+        return make
