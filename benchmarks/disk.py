@@ -16,6 +16,7 @@ from measure import finish, options, say, table
 from workload import Script, Sizes, Writer
 
 from foldline.processors.open_log import open_log
+from foldline.schemas.events import UnknownEvent
 from foldline.schemas.recorded import Recorded
 
 TURNS = 200
@@ -38,12 +39,14 @@ def build(url: str) -> list[Recorded]:
 
 def bare_line(recorded: Recorded) -> dict[str, Any]:
     """An event as somebody without foldline would note it down."""
+    event = recorded.event
+    assert not isinstance(event, UnknownEvent)
     return {
         "id": recorded.envelope.event_id,
         "session": recorded.envelope.session_id,
         "time": recorded.envelope.recorded_at,
         "type": recorded.type,
-        **recorded.event.model_dump(mode="json", exclude_defaults=True),
+        **event.model_dump(mode="json", exclude_defaults=True),
     }
 
 

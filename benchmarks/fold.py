@@ -7,6 +7,7 @@ them, and each is decoded and folded.
 
 import cProfile
 import io
+import json
 import pstats
 import statistics
 import tempfile
@@ -49,7 +50,7 @@ class Refold:
         registry = cast("LocalRegistry", getattr(log, "schemas"))  # noqa: B009
         ids = {event.schema_id for event in stored}
         self._schemas = {
-            i: _fastavro.parse_schema(_json(registry.schema_of(i)), {}) for i in ids
+            i: _fastavro.parse_schema(json.loads(registry.schema_of(i)), {}) for i in ids
         }
 
     def _structure(self) -> "map[Recorded]":
@@ -84,12 +85,6 @@ class Refold:
 
     def _check(self, state: object) -> None:
         assert state == self._head, "the refolded state is another one"
-
-
-def _json(text: str) -> Any:
-    import json  # noqa: PLC0415
-
-    return json.loads(text)
 
 
 def timed(run: Callable[[], None]) -> Callable[[], list[float]]:
@@ -145,9 +140,8 @@ def main() -> None:
     }
     best = {name: events / min(s for (s,) in found) for name, found in samples.items()}
     peer = speeds["fastavro, whole events, no fold"]
-    say(
-        f"{events:,} events of {body_bytes / events:,.0f} bytes, medians of {rounds} rounds"
-    )
+    mean = round(body_bytes / events)
+    say(f"{events:,} events of {mean} bytes, medians of {rounds} rounds")
     say(
         table(
             ("", "events/s", "best round", "us/event", "x fastavro"),
@@ -168,7 +162,7 @@ def main() -> None:
         {
             "benchmark": "fold",
             "events": events,
-            "bytes_per_event": round(body_bytes / events),
+            "bytes_per_event": mean,
             "rounds": rounds,
             "events_per_s": {name: round(speed) for name, speed in speeds.items()},
             "best_events_per_s": {name: round(speed) for name, speed in best.items()},

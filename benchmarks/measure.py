@@ -57,8 +57,7 @@ def in_turns(
     """
     samples: Rounds = {name: [] for name in runs}
     for number in range(-warm_up, rounds):
-        names = list(runs) if number % 2 == 0 else list(reversed(runs))
-        for name in names:
+        for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
             found = runs[name]()
             if number >= 0:
                 samples[name].append(found)

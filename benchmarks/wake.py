@@ -102,7 +102,7 @@ def answer_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 async def take(url: str, began_s: float, *, context: bool, waits: bool) -> None:
     """Be a taker: connect, take, build the context, then stay until killed."""
-    from foldline import connect  # noqa: PLC0415 - its import is a part of a cold wake
+    from foldline import connect  # its import is a part of a cold wake
 
     steps = {"imported": time.monotonic() - began_s}
     client = await connect(url).__aenter__()
@@ -128,9 +128,9 @@ async def take(url: str, began_s: float, *, context: bool, waits: bool) -> None:
 
 def make_bed(folder: Path, events: int, *, compacted: bool) -> Bed:
     """Build a session and leave it as if its owner had been killed."""
-    from workload import build  # noqa: PLC0415 - a taker does not need it
+    from workload import build  # a taker does not need it
 
-    from foldline.processors.open_log import open_log  # noqa: PLC0415 - see above
+    from foldline.processors.open_log import open_log  # see above
 
     kind = "compacted" if compacted else "whole"
     url = f"sqlite:///{folder / f'{kind}-{events}.db'}"
@@ -254,7 +254,7 @@ def targets(numbers: dict[str, Any], sizes: tuple[int, ...]) -> dict[str, bool]:
 
 def main() -> None:
     """Run the benchmark."""
-    arguments = options(__doc__.splitlines()[0]).parse_args()
+    arguments = options("Wake after a kill").parse_args()
     quick = arguments.quick
     sizes = SIZES_QUICK if quick else SIZES
     takes = TAKES_QUICK if quick else TAKES
@@ -285,9 +285,8 @@ def main() -> None:
         "compacted_events_before_end": COMPACTED_BEFORE_END,
         "messages_in_context": beds[0].wakes[-1]["messages"],
     }
-    say(
-        f"without a compaction, to the context: {results['without_compaction_first_context']}"
-    )
+    say("Without any compaction, up to a first context of the whole history:")
+    say(str(results["without_compaction_first_context"]))
     finish(
         arguments,
         {"benchmark": "wake", **results, "targets": targets(connected, sizes)},

@@ -52,10 +52,7 @@ PERMISSION_EVERY = 5
 """Every so many tool calls one waits for a person."""
 
 _TOOLS = ("read_file", "run_tests", "edit_file", "search")
-_WORDS = (
-    "def test assert return import module session state failed passed line error "
-    "expected actual value index path file write read flush order seq fold event"
-).split()
+_WORDS = ("test", "assert", "import", "session", "state", "failed", "line", "expected")
 
 
 @dataclass(frozen=True, slots=True)

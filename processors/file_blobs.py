@@ -14,6 +14,11 @@ from foldline.errors import BlobError, LogUnavailableError
 from foldline.faults import crash_point
 
 
+OWN_FILE = 0o600
+OWN_FOLDER = 0o700
+"""What agents said is for the user whose log it is; others may be let in with chmod."""
+
+
 class FileBlobs:
     """Content-addressed bytes in a folder, shared by any number of processes."""
 
@@ -67,7 +72,8 @@ class FileBlobs:
         _make_folder(path.parent)
         draft = path.with_name(f".{uuid.uuid4().hex}.part")
         try:
-            with draft.open("wb") as file:
+            made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_FILE)
+            with os.fdopen(made, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -92,7 +98,7 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=OWN_FOLDER, exist_ok=True)
     sync_folder(folder.parent)
 
 

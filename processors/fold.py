@@ -9,8 +9,6 @@ also never raises on an admitted event, so that no event can make a session unre
 What it is shown may lack content (blocks): it reads structure only.
 """
 
-import copy
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -117,6 +115,8 @@ from foldline.schemas.state import (
     Subagent,
     Turn,
     UsageTotals,
+    copied_call,
+    copier,
 )
 
 
@@ -149,34 +149,40 @@ def fold_in(state: SessionState, recorded: Recorded) -> None:
     state.chain_head = hashlib.sha256(recorded.body).digest()
 
 
+_copied_state = copier(SessionState)
+_copied_usage = copier(UsageTotals)
+_copied_compaction = copier(Compaction)
+
+
 def copy_of(state: SessionState) -> SessionState:
     """A state that shares nothing that the fold changes in place.
 
-    The fold changes calls, totals and the compaction; everything else that a state
-    lists is put there once and taken out again.
+    The fold changes open calls, totals and the compaction; everything else that a state
+    lists is put there once and taken out again. A finished call to be changed is copied
+    first.
     """
-    return dataclasses.replace(
-        state,
-        usage=copy.copy(state.usage),
-        compaction=copy.copy(state.compaction),
-        calls={key: copy.copy(call) for key, call in state.calls.items()},
-        finished={key: copy.copy(call) for key, call in state.finished.items()},
-        instructions=state.instructions.copy(),
-        constraints=state.constraints.copy(),
-        harness_state=state.harness_state.copy(),
-        steering=state.steering.copy(),
-        handles=state.handles.copy(),
-        requests=state.requests.copy(),
-        grants=state.grants.copy(),
-        model_calls=state.model_calls.copy(),
-        model_usage=state.model_usage.copy(),
-        subagents=state.subagents.copy(),
-        retries=state.retries.copy(),
-        counts=state.counts.copy(),
-        anomalies=state.anomalies.copy(),
-        dropped=state.dropped.copy(),
-        window=state.window.copy(),
-    )
+    after = _copied_state(state)
+    after.usage = _copied_usage(state.usage)
+    if state.compaction is not None:
+        after.compaction = _copied_compaction(state.compaction)
+    after.calls = {key: copied_call(call) for key, call in state.calls.items()}
+    after.finished = state.finished.copy()
+    after.instructions = state.instructions.copy()
+    after.constraints = state.constraints.copy()
+    after.harness_state = state.harness_state.copy()
+    after.steering = state.steering.copy()
+    after.handles = state.handles.copy()
+    after.requests = state.requests.copy()
+    after.grants = state.grants.copy()
+    after.model_calls = state.model_calls.copy()
+    after.model_usage = state.model_usage.copy()
+    after.subagents = state.subagents.copy()
+    after.retries = state.retries.copy()
+    after.counts = state.counts.copy()
+    after.anomalies = state.anomalies.copy()
+    after.dropped = state.dropped.copy()
+    after.window = state.window.copy()
+    return after
 
 
 def _step(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
@@ -207,7 +213,7 @@ _FOLDS: dict[type[KnownEvent], _Fold] = {}
 folding most of them."""
 
 
-def _fold_of(event: KnownEvent) -> _Fold:  # noqa: PLR0911 - one for each group
+def _fold_of(event: KnownEvent) -> _Fold:
     """What folds events of this one's type in."""
     match event:
         case (

@@ -53,6 +53,7 @@ from foldline.schemas.state import (
     Handle,
     PendingRequest,
     SessionState,
+    copied_call,
 )
 
 ToolEvent = (
@@ -140,10 +141,12 @@ def _requested(state: SessionState, envelope: Envelope, event: ToolCallRequested
 
 def _started(state: SessionState, envelope: Envelope, event: ToolExecutionStarted) -> None:
     call = state.calls.get(event.call_id)
-    if call is None and (call := state.finished.pop(event.call_id, None)) is not None:
-        state.calls[event.call_id] = call  # a retry opens a failed call again
     if call is None:
-        return
+        finished = state.finished.pop(event.call_id, None)
+        if finished is None:
+            return
+        # A retry opens a failed call again.
+        call = state.calls[event.call_id] = copied_call(finished)
     ended = call.confirmed & attempt_bit(call.attempt)
     if call.attempt and not ended and state.mode != MIRRORED:
         former = Attempt(call.attempt, call.epoch, call.writer)
@@ -190,7 +193,9 @@ def _ended(
         call.resolved = False
         _close(state, envelope, call, status, executed)
         return
-    call = state.calls.get(call_id) or state.finished.get(call_id)
+    call = state.calls.get(call_id)
+    if call is None and (finished := state.finished.get(call_id)) is not None:
+        call = state.finished[call_id] = copied_call(finished)
     if call is not None:
         _ended_late(call, attempt, status, executed)
 
@@ -219,11 +224,16 @@ def _close(
     call.executed = executed
     for handle in [h for h in state.handles.values() if h.call_id == call.call_id]:
         del state.handles[handle.handle]
-    for request in [r for r in state.requests.values() if r.call_id == call.call_id]:
-        del state.requests[request.request_id]
+    _answer_all(state, call)
     if state.cancellation is not None and state.cancellation.target_id == call.call_id:
         state.cancellation = None
     remember(state, call, envelope.seq)
+
+
+def _answer_all(state: SessionState, call: Call) -> None:
+    """Nothing is asked any more about a call whose end is known."""
+    for request in [r for r in state.requests.values() if r.call_id == call.call_id]:
+        del state.requests[request.request_id]
 
 
 def _stopped(
@@ -278,6 +288,7 @@ def _resolved(state: SessionState, envelope: Envelope, event: ToolOutcomeResolve
     if event.outcome == "NOT_EXECUTED":
         call.status = CALL_NOT_EXECUTED
         call.executed = "NO"
+        _answer_all(state, call)
     elif event.outcome == "COMPLETED":
         _close(state, envelope, call, CALL_COMPLETED, "YES")
     else:
@@ -319,14 +330,14 @@ def _asked(
     request = PendingRequest(
         event.request_id,
         event.kind if permission else "INPUT",
-        (event.call_id or "") if permission else "",
+        event.call_id or "",
         (event.args_hash or "") if permission else "",
         state.turn.turn_id if state.turn else "",
         envelope.seq,
         log_time_after(envelope, event.expires_ms),
     )
     put(state, "requests", state.requests, event.request_id, request)
-    if (call := _held(state, request.call_id)) is not None:
+    if permission and (call := _held(state, request.call_id)) is not None:
         call.status = CALL_WAITING
 
 

@@ -63,7 +63,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     ),
     "PermissionDenied": ("request_id", "call_id"),
     "PermissionExpired": ("request_id",),
-    "InputRequested": ("request_id",),
+    "InputRequested": ("request_id", "call_id"),
     "InputProvided": ("request_id",),
     "CompactionStarted": ("compaction_id",),
     "CompactionCompleted": ("compaction_id",),

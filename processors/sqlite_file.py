@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from foldline.errors import LogFormatError, LogUnavailableError, NewerFormatError
 from foldline.processors.admission import RULES_VERSION
-from foldline.processors.file_blobs import sync_folder
+from foldline.processors.file_blobs import OWN_FILE, OWN_FOLDER, sync_folder
 from foldline.schemas.state import FOLD_VERSION
 
 APPLICATION_ID = 0x666F6C64
@@ -136,7 +136,7 @@ def _make(path: Path, *, url: str, clock: Callable[[], int]) -> None:
     write_ahead = path.with_name(f"{path.name}-wal")
     if write_ahead.exists() and write_ahead.stat().st_size:
         raise LogFormatError(url, f"the database is gone, {write_ahead} is still there")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
     try:
         with translated(url):
@@ -151,6 +151,8 @@ def _make(path: Path, *, url: str, clock: Callable[[], int]) -> None:
 
 
 def _fill(draft: Path, *, clock: Callable[[], int]) -> None:
+    # SQLite gives its -wal and -shm the mode of the database.
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_FILE))
     connection = connect(draft, busy_timeout_ms=0, options="mode=rwc")
     try:
         connection.execute("PRAGMA synchronous=FULL")

@@ -88,17 +88,17 @@ class Thread:
     ended_handles: set[str] = field(default_factory=set[str])
 
     def close_call(self, provider_call_id: str, callers: tuple[str, ...]) -> str | None:
-        """Close the nearest open call of a provider's id; None if there is none.
+        """Close an open call of a provider's id: its call id, or None if there is none.
 
-        Calls without an id are told apart by the record that requested them.
+        It is the call of the first of these callers (uuids of records) that has one
+        open, else the nearest.
         """
         waiting = self.open_calls.get(provider_call_id)
         if not waiting:
             return None
-        index = len(waiting) - 1
-        for at, call in enumerate(waiting):
-            if call.record_uuid in callers:
-                index = at
+        requesters = [call.record_uuid for call in waiting]
+        known = [caller for caller in callers if caller and caller in requesters]
+        index = requesters.index(known[0]) if known else len(waiting) - 1
         call = waiting.pop(index)
         if not waiting:
             del self.open_calls[provider_call_id]

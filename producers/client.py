@@ -8,6 +8,7 @@ import asyncio
 import getpass
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
@@ -159,11 +160,14 @@ class Client:
         link = self._link
         if link is None:
             return
-        for session in self._sessions:
-            await session.close()
-        self._sessions.clear()
         self._link = None
-        await asyncio.to_thread(self._disconnect, link)
+        try:
+            async with AsyncExitStack() as closing:
+                for session in self._sessions:
+                    closing.push_async_callback(session.close)
+        finally:
+            self._sessions.clear()
+            await asyncio.to_thread(self._disconnect, link)
 
     def _disconnect(self, link: Link) -> None:
         link.keeper.close()

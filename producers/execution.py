@@ -12,16 +12,14 @@
 
 import asyncio
 import inspect
-import threading
-from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from foldline.errors import StartTooLateError
 from foldline.faults import crash_point
 from foldline.producers.identity import elapsed_clock_s
 from foldline.producers.ownership import Outcome, Ownership
+from foldline.producers.threads import run_apart
 from foldline.producers.tools import (
     Background,
     Backgrounded,
@@ -127,14 +125,7 @@ class Execution:
         tool = self._attempt.tool
         if inspect.iscoroutinefunction(tool.run):
             return asyncio.ensure_future(self._in_loop())
-        done: Future[Any] = Future()
-        thread = threading.Thread(
-            target=partial(self._in_thread, done),
-            name=f"foldline-tool-{tool.name}",
-            daemon=True,
-        )
-        thread.start()
-        return asyncio.wrap_future(done)
+        return run_apart(self._in_thread, name=f"foldline-tool-{tool.name}")
 
     def _check_in_time(self) -> None:
         """The last thing before the effect, in the thread where it happens."""
@@ -148,14 +139,9 @@ class Execution:
         self._check_in_time()
         return await self._attempt.tool.run(self._attempt.arguments, self._context)
 
-    def _in_thread(self, done: "Future[Any]") -> None:
-        try:
-            self._check_in_time()
-            value = self._attempt.tool.run(self._attempt.arguments, self._context)
-        except BaseException as error:  # noqa: BLE001 - recorded as the tool's failure
-            done.set_exception(error)
-        else:
-            done.set_result(value)
+    def _in_thread(self) -> Any:
+        self._check_in_time()
+        return self._attempt.tool.run(self._attempt.arguments, self._context)
 
     async def _never_begun(self) -> ToolResult:
         """It was to stop before its effect began: that is certain, and recorded."""

@@ -3,11 +3,11 @@
 from typing import cast
 
 from foldline.producers.ownership import Ownership
+from foldline.projections.building import build
 from foldline.projections.context import (
     Context,
     Sources,
     base_of,
-    build,
     missing_steering,
     text_blobs,
 )

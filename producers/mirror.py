@@ -1,11 +1,12 @@
 """The writer's end of an import: facts into mirrored sessions, each of them once.
 
-1. Before the first fact of a session its stored event ids are read, once.
+1. Before the first fact of a session its stored event ids are read.
 2. A fact whose id is stored is skipped; its RedactionApplied goes with it.
-3. The others go out in batches, in order. `known_seq` is the seq at which a fact will
-   stand if all before it are taken, so that a second importer of the same file at the
-   same time is answered DUPLICATE or TOO_OLD; then the ids are read again.
-4. At the end, what is stored from this source and was not seen in it raises an alarm:
+3. The others go out in batches, in order. `known_seq` is the head at which the ids were
+   read or the last batch ended, so a batch holds fewer facts of a session than the log
+   remembers ids: what somebody else recorded meanwhile is answered DUPLICATE or TOO_OLD.
+4. Where an answer shows somebody else at work on a session, its ids are read again.
+5. At the end, what is stored from this source and was not seen in it raises an alarm:
    the source shrank or was rewritten. Both are kept.
 """
 
@@ -23,11 +24,15 @@ from foldline.producers.redaction import withheld
 from foldline.schemas import verdicts as kinds
 from foldline.schemas.events import RedactionApplied, SessionCreated, type_of
 from foldline.schemas.recorded import Append
-from foldline.schemas.state import MIRRORED
+from foldline.schemas.state import MIRRORED, WINDOW
 from foldline.schemas.verdicts import Verdict
 
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch goes out at this size even if it holds few events."""
+
+PER_SESSION_MAX = WINDOW - 28
+"""A batch goes out when it holds so many facts of one session: below the log's window,
+by a margin for a few appends of others."""
 
 RESYNCS_MAX = 100
 """How often a batch is made anew because somebody else appends to the same sessions."""
@@ -35,14 +40,20 @@ RESYNCS_MAX = 100
 
 @dataclass(slots=True)
 class _Session:
-    """What is known of a session: ids stored but not yet seen, with their seqs."""
+    """What is known of a session.
+
+    `unseen` are ids stored but not yet met in the source, with their seqs. `head` is
+    where the session will stand when all that waits is recorded, `known` where its
+    ids are known up to, `stored_head` where it stood before the import. `closed`: not
+    to be written to, it is no mirror.
+    """
 
     unseen: dict[int, int] = field(default_factory=dict[int, int])
     head: int = 0
+    known: int = 0
     stored_head: int = 0
     added: int = 0
     closed: bool = False
-    """Not to be written to: it is no mirror."""
 
 
 class Mirror:
@@ -113,11 +124,14 @@ class Mirror:
             detail = "a session of this id is in the log and is no mirror"
             self._report.alarms.append(Alarm("OWNED", session_id, detail))
             return _Session(head=state.seq, stored_head=state.seq, closed=True)
-        stored = {
-            _number(event_id): seq
-            for seq, event_id in enumerate(self._log.event_ids(session_id), start=1)
-        }
-        return _Session(unseen=stored, head=len(stored), stored_head=len(stored))
+        stored = self._stored(session_id)
+        head = len(stored)
+        return _Session(unseen=stored, head=head, known=head, stored_head=head)
+
+    def _stored(self, session_id: str) -> dict[int, int]:
+        """The ids of a session and the seqs at which they stand."""
+        ids = enumerate(self._log.event_ids(session_id), start=1)
+        return {_number(event_id): seq for seq, event_id in ids}
 
     def _skip(self, session: _Session, draft: Draft, seq: int) -> None:
         """It is stored: so is its redaction, unless a crash came in between."""
@@ -146,7 +160,11 @@ class Mirror:
         if isinstance(prepared.event, RedactionApplied):
             for rule in prepared.event.rules:
                 self._report.redactions[rule.rule] += rule.count
-        if len(self._waiting) >= self._batch_max or self._waiting_bytes >= BATCH_BYTES:
+        if (
+            session.head - session.known >= PER_SESSION_MAX
+            or len(self._waiting) >= self._batch_max
+            or self._waiting_bytes >= BATCH_BYTES
+        ):
             self._flush()
 
     def _flush(self) -> None:
@@ -162,55 +180,56 @@ class Mirror:
                 raise _refused(waiting[0], verdicts[-1])
 
     def _appends(self, waiting: list[Prepared]) -> list[Append]:
-        """The batch; each append knows the seq before its own."""
-        planned: dict[str, int] = {}
-        for prepared in waiting:
-            session_id = prepared.envelope.session_id
-            planned[session_id] = planned.get(session_id, 0) + 1
-        known = {key: self._sessions[key].head - n for key, n in planned.items()}
-        appends: list[Append] = []
-        for prepared in waiting:
-            session_id = prepared.envelope.session_id
-            appends.append(
-                Append(
-                    prepared.envelope,
-                    prepared.event,
-                    prepared.content,
-                    known_seq=known[session_id],
-                    requires=prepared.requires,
-                    schema_name=type_of(prepared.event),
-                )
+        return [
+            Append(
+                prepared.envelope,
+                prepared.event,
+                prepared.content,
+                known_seq=self._sessions[prepared.envelope.session_id].known,
+                requires=prepared.requires,
+                schema_name=type_of(prepared.event),
             )
-            known[session_id] += 1
-        return appends
+            for prepared in waiting
+        ]
 
     def _answered(self, waiting: list[Prepared], verdicts: list[Verdict]) -> list[Prepared]:
         """Take the answers in; what has to be sent again because others append too."""
         again: list[Prepared] = []
+        heads: dict[str, int] = {}
+        shared: set[str] = set()
         for prepared, verdict in zip(waiting, verdicts, strict=True):
             session = self._sessions[verdict.session_id]
+            before = heads.get(verdict.session_id, session.known)
+            heads[verdict.session_id] = verdict.current_seq
             if verdict.kind == kinds.ACCEPTED:
                 session.added += 1
                 self._report.events += 1
-            elif verdict.kind == kinds.TOO_OLD or verdict.rule == "known_seq":
+            elif verdict.kind == kinds.TOO_OLD:
                 again.append(prepared)
             elif verdict.kind not in (kinds.DUPLICATE, kinds.EXISTS):
                 raise _refused(prepared, verdict)
-            session.head = max(session.head, verdict.current_seq)
-        return self._resynced(again) if again else again
+            if verdict.kind != kinds.ACCEPTED or verdict.seq != before + 1:
+                shared.add(verdict.session_id)
+        for session_id, head in heads.items():
+            self._sessions[session_id].known = self._sessions[session_id].head = head
+        return self._resynced(shared, again) if shared else again
 
-    def _resynced(self, again: list[Prepared]) -> list[Prepared]:
-        stored: dict[str, set[str]] = {}
-        for session_id in {prepared.envelope.session_id for prepared in again}:
-            stored[session_id] = set(self._log.event_ids(session_id))
-        left = [
-            prepared
-            for prepared in again
-            if prepared.envelope.event_id not in stored[prepared.envelope.session_id]
-        ]
-        for session_id, ids in stored.items():
-            count = sum(p.envelope.session_id == session_id for p in left)
-            self._sessions[session_id].head = len(ids) + count
+    def _resynced(self, shared: set[str], again: list[Prepared]) -> list[Prepared]:
+        """Somebody else is at work on these sessions: read what they hold by now."""
+        left: list[Prepared] = again
+        for session_id in shared:
+            session = self._sessions[session_id]
+            stored = self._stored(session_id)
+            # What stood there before the import is listed already, or was met. Of the
+            # rest, ids that were met do not come again: it does no harm to list them.
+            for number, seq in stored.items():
+                if seq > session.stored_head:
+                    session.unseen[number] = seq
+            session.known = session.head = len(stored)
+            mine = [p for p in left if p.envelope.session_id == session_id]
+            new = [p for p in mine if _number(p.envelope.event_id) not in stored]
+            left = [p for p in left if p.envelope.session_id != session_id] + new
+            session.head += len(new)
         return left
 
     # --- loss ------------------------------------------------------------------------

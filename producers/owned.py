@@ -199,9 +199,10 @@ class OwnedSession(Session):
 
     async def close(self) -> None:
         """Stop what can be stopped, record what came of it, and give the lease up."""
-        await self._owner.settle(timeout_s=CLOSE_GRACE_S)
-        await super().close()
-        await self._link.read(self._link.keeper.release, self.session_id)
+        try:
+            await self._owner.settle(timeout_s=CLOSE_GRACE_S)
+        finally:
+            await self._link.read(self._link.keeper.release, self.session_id)
 
     # --- what these share ------------------------------------------------------------
 

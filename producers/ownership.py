@@ -35,10 +35,11 @@ from foldline.schemas.events import (
     ToolExecutionCompleted,
     ToolExecutionFailed,
     ToolExecutionTimedOut,
+    type_of,
 )
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
-from foldline.schemas.verdicts import Verdict
+from foldline.schemas.verdicts import FENCED, Verdict
 
 Outcome = (
     ToolExecutionCompleted
@@ -131,13 +132,18 @@ class Ownership:
         return answers
 
     def _check_fence(self, answers: Answers) -> None:
-        try:
-            raise_refused(answers)
-        except FencedError as error:
-            self.fence(error)
-            raise
-        except FoldlineError:
-            return  # a value for who asked; only being fenced concerns everybody
+        """A refusal in a later epoch means the same, whatever it is called.
+
+        A zombie finds the session it had CLOSED, say, by whoever took it over.
+        """
+        for sent in answers:
+            verdict = sent.verdict
+            later = verdict.kind == FENCED or verdict.epoch > self.epoch
+            if not verdict.recorded and later:
+                event_type = type_of(sent.event)
+                error = FencedError(event_type, self.session_id, verdict)
+                self.fence(error)
+                raise error
 
     def fence(self, error: FencedError) -> None:
         """Another owner has taken over: stop renewing, stop the tools."""
@@ -210,13 +216,20 @@ class Ownership:
             raise error
 
     async def settle(self, *, timeout_s: float) -> None:
-        """Give tools that still run a moment to end, and outcomes one to be recorded."""
+        """Give tools that still run a moment to end, and record what came of them.
+
+        Raises:
+            LogUnavailableError: an outcome is not recorded and is lost with this process:
+                whoever takes the session finds the call open.
+        """
         for stop in list(self._stops):
             stop("the session is being closed")
         if self._late:
             await asyncio.wait(set(self._late), timeout=timeout_s)
         for task in list(self._late):
             task.cancel()
+        if self.fenced is None:
+            await self.flush()
         await self._appender.drained()
 
     # --- reading ---------------------------------------------------------------------

@@ -25,7 +25,7 @@ import rfc8785
 from foldline.errors import EncodeError
 from foldline.processors.blobs import BlobStore
 from foldline.producers.identity import derived_id
-from foldline.schemas.blocks import Blob, Block, Blocks, Body, text_of
+from foldline.schemas.blocks import Blob, Block, Blocks, Body, clean_text, text_of
 from foldline.schemas.codec import MAX_EVENT_BYTES, clean_record, encode_content
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
@@ -44,8 +44,8 @@ PREVIEW_CHARS = 1_000
 
 TEXT = "text/plain; charset=utf-8"
 
-CONTENT_MARGIN_BYTES = 8_000
-"""What is left of an event's limit for its envelope and what admission adds."""
+CONTENT_MAX_BYTES = MAX_EVENT_BYTES - 8_000
+"""The event's limit, less what its envelope and admission add."""
 
 SMALLEST_INLINE_BYTES = 512
 """Where making an event smaller stops: what is still too large is answered TOO_LARGE."""
@@ -126,11 +126,13 @@ class Preparer:
 
     def _fit(self, event: KnownEvent) -> tuple[KnownEvent, bytes]:
         """Move large bodies out; if the whole is still too large, smaller ones too."""
+        content = encode_content(event)
         limit = self.inline_max_bytes
-        room = MAX_EVENT_BYTES - CONTENT_MARGIN_BYTES
+        if len(content) <= limit:
+            return event, content  # so is every body in it
         stored = self._stored(event, limit)
         content = encode_content(stored)
-        while len(content) > room and limit > SMALLEST_INLINE_BYTES:
+        while len(content) > CONTENT_MAX_BYTES and limit > SMALLEST_INLINE_BYTES:
             limit //= 2
             stored = self._stored(stored, limit)
             content = encode_content(stored)
@@ -195,12 +197,10 @@ def _cleaned(event: KnownEvent) -> KnownEvent:
 
 
 def _has_surrogates(value: object) -> bool:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return True
+    if value is None or isinstance(value, (int, float, bytes)):
         return False
+    if isinstance(value, str):
+        return not value.isascii() and clean_text(value)[0] != value
     if isinstance(value, tuple):
         return any(_has_surrogates(item) for item in cast("tuple[object, ...]", value))
     if isinstance(value, Record):
@@ -232,15 +232,18 @@ def _mapped(value: object, kind: type, change: Callable[..., object]) -> object:
         return change(value)
     if isinstance(value, tuple):
         items = cast("tuple[object, ...]", value)
-        if not items or isinstance(items[0], str):
-            return items
-        return tuple(_mapped(item, kind, change) for item in items)
+        changed = tuple(_mapped(item, kind, change) for item in items)
+        same = all(new is old for new, old in zip(changed, items, strict=True))
+        return items if same else changed
     if not isinstance(value, Record):
         return value
     update: dict[str, object] = {}
     for name, before in value.__dict__.items():
         if isinstance(before, (tuple, Record)):
-            update[name] = _mapped(cast("object", before), kind, change)
+            old = cast("object", before)
+            new = _mapped(old, kind, change)
+            if new is not old:
+                update[name] = new
     return value.model_copy(update=update) if update else value
 
 

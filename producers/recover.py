@@ -16,9 +16,9 @@ How an execution of a RECONCILABLE tool is settled:
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import assert_never
+from functools import partial
+from typing import Any, assert_never
 
 from foldline.errors import AppendRefusedError
 from foldline.faults import crash_point
@@ -26,7 +26,14 @@ from foldline.producers.appender import raise_refused
 from foldline.producers.calls import pending_call
 from foldline.producers.execution import Attempt, Execution
 from foldline.producers.ownership import Ownership
-from foldline.producers.tools import Reconciled, Toolbox, ToolContext, said_blocks
+from foldline.producers.threads import run_apart
+from foldline.producers.tools import (
+    Reconciled,
+    Reconciler,
+    Toolbox,
+    ToolContext,
+    said_blocks,
+)
 from foldline.projections.recovery import (
     AskPerson,
     CancelModelCall,
@@ -65,6 +72,9 @@ LOG_TIME_TRIES_MAX = 20
 """How often an append is made again that the log says is a moment too early."""
 
 LOG_TIME_STEP_S = 0.05
+
+RECONCILE_TIMEOUT_S = 60.0
+"""How long a reconciler may take; then it is one that cannot tell."""
 
 OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
 """What a person may answer about an unknown outcome."""
@@ -274,13 +284,8 @@ class Recovery:
         )
         crash_point("CP_RECOVER_BEFORE_RECONCILE")
         try:
-            if inspect.iscoroutinefunction(tool.reconcile):
-                found = tool.reconcile(pending.arguments or {}, context)
-            else:
-                found = await asyncio.to_thread(
-                    tool.reconcile, pending.arguments or {}, context
-                )
-            answer = await _awaited(found)
+            async with asyncio.timeout(RECONCILE_TIMEOUT_S):
+                answer = await _answer(tool.reconcile, pending.arguments or {}, context)
         except Exception as error:  # noqa: BLE001 - a failing reconciler knows nothing
             answer = Reconciled(None, evidence=f"the reconciler failed: {error!r}")
         crash_point("CP_RECOVER_AFTER_RECONCILE")
@@ -320,6 +325,7 @@ class Recovery:
         await self._decide(
             InputRequested(
                 request_id=action.request_id,
+                call_id=action.call_id,
                 answer_schema_json=OUTCOMES_SCHEMA,
                 prompt=(text_block(question),),
             )
@@ -327,7 +333,13 @@ class Recovery:
         self.report.asked += 1
 
 
-async def _awaited(found: Reconciled | Awaitable[Reconciled]) -> Reconciled:
-    if inspect.isawaitable(found):
-        return await found
-    return found
+async def _answer(
+    reconcile: Reconciler, arguments: dict[str, Any], context: ToolContext
+) -> Reconciled:
+    """Ask a reconciler: a coroutine function here, any other in a thread."""
+    if inspect.iscoroutinefunction(reconcile):
+        found = reconcile(arguments, context)
+    else:
+        ask = partial(reconcile, arguments, context)
+        found = await run_apart(ask, name="foldline-reconcile")
+    return await found if inspect.isawaitable(found) else found

@@ -15,13 +15,13 @@ import binascii
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from re import Match
 
 Check = Callable[[Match[str]], bool]
+Extend = Callable[[Match[str]], int]
 
 ENTROPY_MIN = 2.8
 """Bits per character below which a value after a name is taken for a word."""
@@ -32,8 +32,11 @@ CERTAIN_ENTROPY_MIN = 2.0
 VALUE_MIN = 6
 """Shorter values, in characters, are taken for words where only a name tells."""
 
-VALUE_MAX = 4_096
+VALUE_MAX = 8_192
 """The longest value, in characters, that a rule takes for one secret."""
+
+JUDGED_MAX = 128
+"""How much of a value, in characters, is looked at to tell whether it is a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class Rule:
 
     `name` goes into the placeholder. `anchors` are lower-case literals (of the text as
     it is, if `exact_case`); `pattern` is matched at each place where one begins, and what
-    its group `s` holds is replaced. `check` may refuse a match.
+    its group `s` holds is replaced. `check` may refuse a match. `extend` tells where a
+    secret ends of which the pattern takes only the begin: what is refused, perhaps at
+    every anchor of a text made of anchors, has then cost little.
     """
 
     name: str
@@ -50,6 +55,7 @@ class Rule:
     pattern: re.Pattern[str]
     check: Check | None = None
     exact_case: bool = False
+    extend: Extend | None = None
 
 
 # --- what is no secret although its name says so -------------------------------------
@@ -62,10 +68,10 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?:~|\.{1,2})?/[\w.@ -]{1,80}(?:/|\.\w{1,8}$|$)|[A-Za-z]:\\\w")
-_STOP_WORDS = re.compile(
-    r"your|example|change.?me|placeholder|dummy|redacted|xxxx|\*{3}|\.{3}|sample"
-    r"|not.?set|undefined|insert|replace|fixme|foobar|lorem",
-    re.IGNORECASE,
+_STOP_WORDS = (
+    *("your", "example", "changeme", "change-me", "change_me", "placeholder", "dummy"),
+    *("redacted", "xxxx", "***", "...", "sample", "notset", "not-set", "not_set"),
+    *("undefined", "insert", "replace", "foobar", "lorem"),
 )
 _WORDS = re.compile(r"[A-Za-z]{1,24}(?:[-_.][A-Za-z]{1,24}){0,8}[:,.!?]?")
 _CODE = re.compile(r"[\w.]{1,80}[(\[]|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,6}$")
@@ -80,16 +86,17 @@ _EMPTY = frozenset(
 
 def entropy(text: str) -> float:
     """Shannon entropy in bits per character."""
-    size = len(text)
-    return -sum(n / size * math.log2(n / size) for n in Counter(text).values())
+    shares = [text.count(letter) / len(text) for letter in set(text)]
+    return -sum(share * math.log2(share) for share in shares)
 
 
 def is_reference(value: str) -> bool:
     """Whether a value only says where the secret is, or that one belongs here."""
+    begin = value[:JUDGED_MAX].lower()
     return (
-        value.lower() in _EMPTY
-        or _REFERENCE.match(value) is not None
-        or _STOP_WORDS.search(value[:200]) is not None
+        begin in _EMPTY
+        or any(word in begin for word in _STOP_WORDS)
+        or _REFERENCE.match(begin) is not None
     )
 
 
@@ -99,14 +106,17 @@ def looks_secret(value: str, *, certain: bool = False) -> bool:
     Unless the name is certain, UUIDs and hashes are let through: they are ids, and
     replacing ids breaks what refers to them.
     """
-    if len(value) < VALUE_MIN or is_reference(value):
+    value = value[:JUDGED_MAX]
+    floor = CERTAIN_ENTROPY_MIN if certain else ENTROPY_MIN
+    if len(value) < VALUE_MIN or math.log2(len(set(value))) < floor:
+        return False
+    if is_reference(value):
         return False
     if not certain and (_UUID.fullmatch(value) or _HEX_HASH.fullmatch(value)):
         return False
     if _WORDS.fullmatch(value) or _CODE.match(value) or _PATH.match(value):
         return False
-    floor = CERTAIN_ENTROPY_MIN if certain else ENTROPY_MIN
-    return not value.isdigit() and entropy(value[:200]) >= floor
+    return not value.isdigit() and entropy(value) >= floor
 
 
 # --- names -----------------------------------------------------------------------
@@ -123,6 +133,7 @@ _CERTAIN_NAME = re.compile(
     r"|access[_-]?keys?|secret[_-]?keys?|authorization|cookies?|(?:access|refresh|auth"
     r"|session|bearer|api|id|bot)[_-]?tokens?)$"
 )
+_DIGIT = re.compile(r"\d")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 NAME_MAX = 100
 """Longer keys, in characters, are no names."""
@@ -170,8 +181,10 @@ def _is_jwt(match: Match[str]) -> bool:
 
 def _is_mixed(match: Match[str]) -> bool:
     """A token of a short prefix: letters and digits, and no pattern in them."""
-    value = match["s"]
-    return any(c.isdigit() for c in value) and entropy(value) >= ENTROPY_MIN
+    value = match["s"][:JUDGED_MAX]
+    if math.log2(len(set(value))) < ENTROPY_MIN:
+        return False
+    return _DIGIT.search(value) is not None and entropy(value) >= ENTROPY_MIN
 
 
 def _is_named(match: Match[str]) -> bool:
@@ -216,7 +229,18 @@ def _shape(name: str, anchors: str, pattern: str, check: Check | None = None) ->
 
 
 _QUOTE = r"""["'`\\]"""
+_QUOTED = r"""[^\s"'`\\]"""
 _PLAIN = r"""[^\s"'`\\,;(){}\[\]<>&|]"""
+_REST_QUOTED = re.compile(rf"{_QUOTED}{{0,{VALUE_MAX}}}+")
+_REST_PLAIN = re.compile(rf"{_PLAIN}{{0,{VALUE_MAX}}}+")
+
+
+def _whole_value(match: Match[str]) -> int:
+    """Where the value after a name ends."""
+    rest = _REST_PLAIN if match["quote"] is None else _REST_QUOTED
+    found = rest.match(match.string, match.end("s"))
+    return match.end("s") if found is None else found.end()
+
 
 DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(
@@ -351,7 +375,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
         "curl-user",
         ("curl ",),
         re.compile(
-            r"""curl [^\r\n]{0,200}?(?:-u|--user)[ =]{0,2}["']?[^\s"':]{1,100}:"""
+            r"""curl [^\r\n]{0,120}?(?:-u|--user)[ =]{0,2}["']?[^\s"':]{1,100}+:"""
             r"""(?P<s>[^\s"'\\]{1,200})""",
             re.IGNORECASE,
         ),
@@ -379,10 +403,11 @@ DEFAULT_RULES: tuple[Rule, ...] = (
             rf"(?P<name>{_NAME_WORDS}|pwd|_pass){_QUOTE}{{0,4}}+\]?"
             rf"(?:(?P<shell>=)|\s{{0,8}}+(?::=|=>|[:=])\s{{0,8}}+)"
             rf"(?P<quote>{_QUOTE}{{1,4}}+)?"
-            rf"(?P<s>(?(quote)[^\s\"'`\\]{{3,{VALUE_MAX}}}+"
-            rf"|{_PLAIN}{{3,{VALUE_MAX}}}+(?![(\[])))",
+            rf"(?P<s>(?(quote){_QUOTED}{{3,{JUDGED_MAX}}}+"
+            rf"|{_PLAIN}{{3,{JUDGED_MAX}}}+(?![(\[])))",
             re.IGNORECASE,
         ),
         _is_named,
+        extend=_whole_value,
     ),
 )

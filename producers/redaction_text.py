@@ -40,7 +40,9 @@ class TextRedactor:
     def __init__(self, key: bytes, rules: Sequence[Rule]) -> None:
         self._key = key
         self._rules = tuple(rules)
-        self._any_anchor = _any_of(self._rules)
+        exact = [rule for rule in self._rules if rule.exact_case]
+        self._any_exact = _any_of(exact)
+        self._any_lowered = _any_of([rule for rule in self._rules if rule not in exact])
         self._registered: dict[str, tuple[str, str]] = {}
         self._known: re.Pattern[str] | None = None
 
@@ -139,9 +141,11 @@ class TextRedactor:
             for match in self._known.finditer(text):
                 yield (*match.span(), self._registered[match[0]][0])
         lowered = _lowered(text)
-        if self._any_anchor.search(lowered) is None:
-            return
+        has_exact = self._any_exact.search(text) is not None
+        has_lowered = self._any_lowered.search(lowered) is not None
         for rule in self._rules:
+            if not (has_exact if rule.exact_case else has_lowered):
+                continue
             hay = text if rule.exact_case else lowered
             for anchor in rule.anchors:
                 if (at := hay.find(anchor)) >= 0:
@@ -149,8 +153,8 @@ class TextRedactor:
 
 
 def _any_of(rules: Sequence[Rule]) -> re.Pattern[str]:
-    """Finds out in one search that a (lowered) text has no anchor of any rule."""
-    anchors = {anchor.lower() for rule in rules for anchor in rule.anchors}
+    """Finds out in one search that a text has no anchor of any of these rules."""
+    anchors = {anchor for rule in rules for anchor in rule.anchors}
     return re.compile(_tree(sorted(anchors)) or "(?!)")
 
 
@@ -172,6 +176,7 @@ def _at_anchors(
         match = None if _inside(at, kept) else rule.pattern.match(text, at)
         if match is not None and (rule.check is None or rule.check(match)):
             start, end = match.span("s")
+            end = end if rule.extend is None else rule.extend(match)
             yield start, end, rule.name
             after = max(after, end)
         at = hay.find(anchor, after)
@@ -185,14 +190,16 @@ def _inside(at: int, kept: list[_Place]) -> bool:
 
 def _around(spans: list[_Span], kept: list[_Place]) -> Iterator[_Span]:
     """Spans that do not cut placeholders: those inside one go, others take it in."""
+    ends = [last for _, last in kept]
     for start, end, label in spans:
         low, high = start, end
-        touched = [place for place in kept if place[0] < end and place[1] > start]
-        if any(first <= start and end <= last for first, last in touched):
-            continue
-        for first, last in touched:
-            low, high = min(low, first), max(high, last)
-        yield low, high, label
+        index = bisect.bisect_right(ends, start)
+        inside = index < len(kept) and kept[index][0] <= start and end <= ends[index]
+        while index < len(kept) and kept[index][0] < end:
+            low, high = min(low, kept[index][0]), max(high, ends[index])
+            index += 1
+        if not inside:
+            yield low, high, label
 
 
 def _lowered(text: str) -> str:

@@ -14,8 +14,7 @@ from foldline.producers.appender import Answers, Appender, Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id
 from foldline.producers.link import FOLLOW_MS, Link, Stamp
 from foldline.producers.prepare import Draft, blocks_of
-from foldline.projections.recovery import question_id
-from foldline.schemas.blocks import Blob, Block, json_block, text_block
+from foldline.schemas.blocks import Blob, Block, json_block
 from foldline.schemas.events import (
     CancellationRequested,
     GoalSet,
@@ -216,12 +215,7 @@ class Session:
             evidence=blocks_of(evidence),
             output=blocks_of(output),
         )
-        drafts = [self._external(resolved)]
-        asked = question_id(call_id, attempt)
-        if asked in state.requests:
-            told = InputProvided(request_id=asked, blocks=(text_block(outcome),))
-            drafts.append(self._external(told))
-        return (await self._send(drafts))[0].verdict
+        return (await self._send([self._external(resolved)]))[0].verdict
 
     async def feedback(
         self, target: str, said: Said = (), *, score: float | None = None

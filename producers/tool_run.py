@@ -117,11 +117,8 @@ class ToolRun:
 
     def _leave(self, tasks: list[asyncio.Task[ToolResult]]) -> None:
         """Their outcomes are recorded when they come, beside everything else."""
-
-        async def rest() -> None:
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        self._owner.later(rest())
+        for task in tasks:
+            self._owner.later(_end_of(task))
 
     # --- one call --------------------------------------------------------------------
 
@@ -178,6 +175,7 @@ class ToolRun:
         self, call: PendingCall, tool: Tool, arguments: dict[str, Any]
     ) -> ToolResult:
         known = self._state.calls.get(call.call_id)
+        earlier = known.operation_id if known else ""
         execution = Execution(
             self._owner,
             Attempt(
@@ -185,7 +183,7 @@ class ToolRun:
                 tool=tool,
                 arguments=arguments,
                 number=(known.attempt if known else 0) + 1,
-                operation_id=operation_id(self._owner.session_id, call.call_id),
+                operation_id=earlier or operation_id(self._owner.session_id, call.call_id),
                 turn_id=self._turn_id,
                 effect=tool.effect,
             ),
@@ -354,3 +352,12 @@ class ToolRun:
     def _stop_running(self, reason: str) -> None:
         for execution in list(self._running.values()):
             execution.stop(reason)
+
+
+async def _end_of(task: asyncio.Task[ToolResult]) -> None:
+    """Wait for a call that nobody waits for; being cancelled is an end too."""
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.done():
+            raise

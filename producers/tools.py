@@ -111,7 +111,7 @@ class ToolError(FoldlineError):
 
 
 Run = Callable[[dict[str, Any], ToolContext], Any]
-Reconcile = Callable[[dict[str, Any], ToolContext], Reconciled | Awaitable[Reconciled]]
+Reconciler = Callable[[dict[str, Any], ToolContext], Reconciled | Awaitable[Reconciled]]
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
 
 
@@ -131,7 +131,7 @@ class Tool:
     cancellable: bool = False
     timeout_s: float | None = None
     approval: Approval = "never"
-    reconcile: Reconcile | None = None
+    reconcile: Reconciler | None = None
     description: str = ""
     input_schema: Mapping[str, Any] = field(
         default_factory=lambda: cast("dict[str, Any]", {"type": "object"})

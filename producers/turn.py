@@ -321,30 +321,14 @@ class ModelCall:
     async def _requested(self, sent: Sent, request: ToolCallRequested) -> PendingCall:
         """The call of a request; of one that was sent again, the open call it repeats."""
         verdict = sent.verdict
-        if verdict.rule == "redelivered" and verdict.related is not None:
-            state = await self._owner.state()
-            for call in await open_calls(self._owner, state):
-                if call.call_id == verdict.related:
-                    return self._with_text(call, self._texts[request.call_id])
-            known = state.calls.get(verdict.related) or state.finished[verdict.related]
-            return _pending(request, known.call_id, "", known.requested_seq)
-        raise_refused((sent,))
         text = self._texts[request.call_id]
+        if verdict.rule == "redelivered" and verdict.related is not None:
+            # The same arguments, or it would be another call: they run as that one.
+            state = await self._owner.state()
+            known = state.calls.get(verdict.related) or state.finished[verdict.related]
+            return _pending(request, known.call_id, text, known.requested_seq)
+        raise_refused((sent,))
         return _pending(request, request.call_id, text, verdict.seq)
-
-    def _with_text(self, call: PendingCall, text: str) -> PendingCall:
-        """An open call, with the arguments as this process has them: not redacted."""
-        arguments, problem = parse_arguments(text)
-        return PendingCall(
-            call.call_id,
-            call.provider_call_id,
-            call.tool,
-            text,
-            arguments,
-            problem,
-            call.args_hash,
-            call.requested_seq,
-        )
 
     async def _end(self, event: ModelCallFailed | ModelCallCancelled) -> None:
         self._ended = True

@@ -226,7 +226,9 @@ def says(blocks: Blocks) -> Blocks:
 def is_empty(block: Block) -> bool:
     """Whether a block holds nothing: no text, no bytes, nothing verbatim."""
     body = block.body
-    return isinstance(body, str) and not body.strip() and block.opaque is None
+    if not isinstance(body, str) or body.strip():
+        return False
+    return block.opaque is None and block.signature is None
 
 
 def _failure(event: ToolExecutionFailed) -> Blocks:

@@ -45,7 +45,7 @@ def _openai_message(
     message: Message, ids: dict[str, str], read_blob: ReadBlob | None
 ) -> list[_Json]:
     calls = [part for part in message.parts if part.kind == "call"]
-    said = [part for part in message.parts if part.kind not in ("call", "reasoning")]
+    said = [part for part in message.parts if _is_open(part)]
     images = [part for part in said if part.kind == "image" and part.blob is not None]
     content: object = _plain_text(said) or None
     if images and read_blob is not None and message.role == "user":
@@ -63,6 +63,11 @@ def _openai_message(
             for part in calls
         ]
     return [rendered]
+
+
+def _is_open(part: Part) -> bool:
+    """Whether a part is for any model, and not only for the one that said it."""
+    return part.kind not in ("call", "reasoning") and (bool(part.text) or not part.opaque)
 
 
 def _openai_part(part: Part, read_blob: ReadBlob) -> _Json:

@@ -530,9 +530,14 @@ class PermissionExpired(Event):
 
 
 class InputRequested(Event):
-    """The agent asks a person something."""
+    """The agent asks a person something.
+
+    A question with a `call_id` is about that call: whatever ends or resolves the call
+    answers it too.
+    """
 
     request_id: str
+    call_id: str | None = None
     answer_schema_json: str | None = None
     expires_ms: int | None = None
     prompt: Blocks

@@ -176,11 +176,11 @@ def _compile_envelope(schema: str, finish: FinishEnvelope) -> _ReadEnvelope:
             continue
         whole.say(f"s{runs} = i")
         values.extend((f["name"], whole.value(f["type"])) for f in run)
-        whole.say(f"r{runs} = b[s{runs}:i]")
+        whole.say(f"r{runs} = b[s{runs}:i]; n{runs} = i - s{runs}")
         quick.say(f"if not b.startswith(r{runs}, i): return read_whole(b)")
-        quick.say(f"i += len(r{runs})")
+        quick.say(f"i += n{runs}")
         runs += 1
-    names = "".join(f"r{n}, " for n in range(runs))
+    names = "".join(f"r{n}, n{n}, " for n in range(runs))
     lines = [
         "def read_whole(b):",
         "    i = 0",
@@ -308,6 +308,8 @@ class _Writer:
     def _number(self, variable: str) -> None:
         self.say("c = b[i]")
         self.say(f"if c < 128: {variable} = (c >> 1) ^ -(c & 1); i += 1")
+        self.say("elif (d := b[i + 1]) < 128:")
+        self.say(f"    c += (d << 7) - 128; {variable} = (c >> 1) ^ -(c & 1); i += 2")
         self.say(f"else: {variable}, i = varint(b, i)")
 
     def _union(self, branches: list[Any]) -> str:

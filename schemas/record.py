@@ -40,7 +40,7 @@ class Record(BaseModel):
         _set_names(record, fields.keys())
         _set_extra(record, None)
         _set_private(record, None)
-        return cast("Self", record)
+        return record
 
     def model_copy(
         self,

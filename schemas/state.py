@@ -8,7 +8,10 @@ States are mutable inside the fold, for speed, and handed out by value: see
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, TypeVar, cast
 
 FOLD_VERSION = 1
 """The version of the fold: a snapshot of another version is not used."""
@@ -75,6 +78,15 @@ NOT_BEGUN: frozenset[str] = frozenset(
 
 EXECUTING: frozenset[str] = frozenset({CALL_RUNNING, CALL_CANCELLING, CALL_TIMED_OUT})
 """Statuses in which a tool may be running in the foreground."""
+
+
+Part = TypeVar("Part")
+
+
+def copier(cls: type[Part]) -> Callable[[Part], Part]:
+    """What makes another of the same values; `copy.copy` takes ten times as long."""
+    values = attrgetter(*(item.name for item in fields(cast("Any", cls))))
+    return lambda part: cls(*values(part))
 
 
 @dataclass(slots=True)
@@ -150,6 +162,9 @@ class Call:
     namespace: str = ""
     handle: str = ""
     earlier: dict[int, Attempt] = field(default_factory=dict[int, Attempt])
+
+
+copied_call = copier(Call)
 
 
 @dataclass(slots=True)

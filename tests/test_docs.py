@@ -213,6 +213,18 @@ def test_the_harness_in_the_readme_is_the_one_in_the_examples() -> None:
     assert shown.group(1) == _text(POSTMAN)
 
 
+def test_the_demo_in_the_readme_says_what_the_demo_says() -> None:
+    """The numbers differ from run to run; the sentences do not."""
+    shown = re.search(
+        r"^```text\n(An agent.*?)^```", _text(README), re.MULTILINE | re.DOTALL
+    )
+    assert shown is not None
+    story = _text(ROOT / "examples" / "demo" / "story.py")
+    headings = re.findall(r"^[A-Z][^(\n]{12,}$", shown.group(1), re.MULTILINE)
+    assert len(headings) >= 3
+    assert [heading for heading in headings if heading not in story] == []
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("crash_at", ["CP_TOOL_AFTER_START:1", "CP_TOOL_AFTER_EFFECT:1"])
 def test_the_harness_of_the_readme_sends_one_mail_though_it_is_killed(

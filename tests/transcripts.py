@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from foldline.processors.log import Log
+from foldline.processors.stored import AuditableLog
 from foldline.producers.claude_code import import_file
 from foldline.producers.importing import ImportReport
 from foldline.producers.prepare import Redacts
@@ -65,7 +65,7 @@ class Transcript:
             "timestamp": f"2026-01-02T03:{number // 60:02}:{number % 60:02}.000Z",
         } | fields
         record = {name: value for name, value in record.items() if value is not ...}
-        if self.session_id is None:
+        if record["sessionId"] is None:
             record.pop("sessionId", None)
         self.records.append(record)
         self.last = record.get("uuid", self.last)
@@ -123,7 +123,7 @@ def line_of(record: Json) -> bytes:
 class Import:
     """Imports files into one log, and looks at what is there then."""
 
-    log: Log
+    log: AuditableLog
     folder: Path
     settings: Settings = field(default_factory=Settings)
     redactor: Redacts = field(default_factory=lambda: Redactor(KEY))

@@ -5,6 +5,7 @@ Run it as `foldline demo`, or as `python examples/demo` in the environment of fo
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -16,8 +17,12 @@ from story import Story
 
 from foldline.faults import CRASH_POINTS
 
-MAIL_IS_TOOL_CALL = 5
+MAIL_CALL = 5
 """The script's fifth tool call is the mail."""
+
+MAIL_APPEND = 2 + 4 * MAIL_CALL
+"""The append of its outcome: session, turn, and for each call the model's start and
+answer, and the tool's."""
 
 
 def main() -> int:
@@ -81,14 +86,20 @@ def _options() -> argparse.Namespace:
 
 
 def _crash_at(value: str) -> str:
-    """POINT:N; without N where the mail is sent, or at the tenth append."""
+    """POINT:N; without N where the mail is sent, and its outcome appended."""
     point, _, count = value.partition(":")
-    if point not in CRASH_POINTS:
-        msg = f"no such point; there are {', '.join(sorted(CRASH_POINTS))}"
+    usual = {"CP_TOOL": MAIL_CALL, "CP_APPEND": MAIL_APPEND}
+    points = {name: n for name in CRASH_POINTS for k, n in usual.items() if k in name}
+    if point not in points:
+        msg = f"no such point; there are {', '.join(sorted(points))}"
         raise argparse.ArgumentTypeError(msg)
-    usual = MAIL_IS_TOOL_CALL if point.startswith("CP_TOOL_") else 10
-    return f"{point}:{int(count or usual)}"
+    return f"{point}:{int(count or points[point])}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except subprocess.TimeoutExpired as error:
+        sys.exit(f"demo: {error}")

@@ -36,7 +36,7 @@ usual time would do too; this one is for impatient people."""
 
 POLL_S = 0.005
 
-SCRIPT_LIMIT_S = 60.0
+SCRIPT_LIMIT_S = 120.0
 MODEL_LIMIT_S = 900.0
 """How long one process of the agent may take, without and with a real model."""
 

@@ -92,7 +92,8 @@ class Story:
     def _conclusion(self, wrong: list[str]) -> None:
         found = self._found
         self._heading("\nChecked afterwards, from outside")
-        self._say(f"the post office has sent {found.mails} mail(s)")
+        plural = "" if found.mails == 1 else "s"
+        self._say(f"the post office has sent {found.mails} mail{plural}")
         self._say(f"the repository's tests: {found.tests}")
         self._say(f"its last commit: {found.commit or 'none, this machine has no git'}")
         checked = f"{found.verified.events} events: hash chain, states, snapshots"

@@ -65,9 +65,9 @@ def test_the_version_is_that_of_the_package(foldline: Foldline) -> None:
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_exit_code_two(
-    foldline: Foldline, arguments: tuple[str, ...]
+    run: Foldline, arguments: tuple[str, ...]
 ) -> None:
-    done = foldline(*arguments)
+    done = run(*arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("foldline: ")
     assert len(done.err.splitlines()) == 1
@@ -107,7 +107,7 @@ def a_foreign_database(path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["sessions", "show s", "verify", "tail s"])
 def test_a_file_that_is_no_log_is_exit_code_four(
-    foldline: Foldline, tmp_path: Path, command: str
+    run: Foldline, tmp_path: Path, command: str
 ) -> None:
     files = {"text.db": b"this is no database at all\n" * 100}
     for name, content in files.items():
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_log_is_exit_code_four(
     a_foreign_database(tmp_path / "cats.db")
     for name in (*files, "cats.db"):
         before = (tmp_path / name).read_bytes()
-        done = foldline(*command.split(), "--log", f"sqlite:///{tmp_path / name}")
+        done = run(*command.split(), "--log", f"sqlite:///{tmp_path / name}")
         assert done.code == 4, done
         assert name in done.err
         assert len(done.err.splitlines()) == 1
@@ -164,12 +164,11 @@ def test_an_empty_file_is_no_log_and_stays_empty(
 def test_a_reader_that_goes_away_ends_the_command_quietly(url: str) -> None:
     """As with `foldline events SESSION | head -1`, however much is still to come."""
     script = f"{COMMAND} events open-1 --json --log {url} | true; exit ${{PIPESTATUS[0]}}"
-    for _ in range(3):
-        done = subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, check=False
-        )
-        assert done.returncode in (0, 141)  # 0: all was written before true had gone
-        assert done.stderr == ""
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 141)  # 0: all was written before true had gone
+    assert done.stderr == ""
 
 
 @pytest.mark.usefixtures("log")

@@ -246,6 +246,21 @@ def test_the_repair_is_committed_in_the_repository(tmp_path: Path) -> None:
     assert "sent as mail 1" in (repository / "CHANGELOG.md").read_text()
 
 
+def test_a_log_of_the_users_own_takes_the_session_beside_its_others(
+    tmp_path: Path,
+) -> None:
+    """With --log the demo's session can be looked at where all the others are."""
+    url = f"sqlite:///{tmp_path / 'mine.db'}"
+    first = summary("--log", url, keep=tmp_path / "first")
+    second = summary("--log", url, keep=tmp_path / "second")
+    assert first["log"] == second["log"] == url
+    listed = run("sessions", "--json", "--log", url).stdout.splitlines()
+    assert {json.loads(line)["session_id"] for line in listed} == {
+        first["session_id"],
+        second["session_id"],
+    }
+
+
 def test_a_second_demo_in_one_folder_is_refused(tmp_path: Path) -> None:
     """Two ledgers in one folder would count each other's mails."""
     (tmp_path / "repository").mkdir()

@@ -69,8 +69,9 @@ def test_an_answer_is_external_by_a_person_and_a_decision_by_anything_else() -> 
     """A policy speaks through the owner."""
     story = h.waiting()
     stranger = Writer("stranger", 0, "POLICY")
-    assert story.when(h.grant(decided_by="POLICY"), by=stranger).kind == FENCED
-    assert story.when(h.deny(decided_by="POLICY"), by=stranger).kind == FENCED
+    for decided_by in ("POLICY", "EARLIER_GRANT", "MOON"):
+        assert story.when(h.grant(decided_by=decided_by), by=stranger).kind == FENCED
+        assert story.when(h.deny(decided_by=decided_by), by=PERSON).kind == FENCED
     assert story.when(h.grant(), by=Writer("stranger", 0, "PERSON")).kind == ACCEPTED
 
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from foldline.schemas.events import PermissionGranted, SessionResumed, SessionSuspended
+from foldline.schemas.events import (
+    KnownEvent,
+    PermissionGranted,
+    SessionResumed,
+    SessionSuspended,
+)
 from foldline.schemas.verdicts import ACCEPTED
 from tests import happenings as h
 from tests.story import Story
@@ -112,3 +117,30 @@ def test_a_request_that_is_about_no_call_waits_all_the_same() -> None:
     assert story.state.status == "WAITING_APPROVAL"
     story.given(h.grant("r", None, args_hash="plan"))
     assert story.state.status == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        h.resolved(outcome="COMPLETED"),
+        h.resolved(outcome="FAILED"),
+        h.resolved(outcome="NOT_EXECUTED"),
+        h.done(),
+    ],
+    ids=["found completed", "found failed", "found not executed", "came late"],
+)
+def test_a_question_about_a_call_is_answered_by_whatever_tells_its_end(
+    end: KnownEvent,
+) -> None:
+    """Nobody has to answer it a second time, and the turn no longer waits."""
+    story = h.running(effect="UNSAFE").given(h.unknown(), h.question(call_id=h.CALL))
+    assert story.state.status == "WAITING_APPROVAL"
+    story.given(end)
+    assert not story.state.requests
+    assert story.state.status == "RUNNING"
+
+
+def test_a_question_about_a_call_does_not_keep_it_from_running() -> None:
+    """It is no request for permission."""
+    story = h.with_call().given(h.question(call_id=h.CALL))
+    assert story.when(h.start()).kind == ACCEPTED

@@ -6,6 +6,7 @@ from foldline.processors.anomalies import MISSING_PARENT_ID
 from foldline.processors.fold import evolve
 from foldline.schemas.envelope import Source
 from foldline.schemas.events import KnownEvent, SessionResumed
+from foldline.schemas.snapshots import decode_snapshot, encode_snapshot
 from foldline.schemas.verdicts import ACCEPTED
 from tests import happenings as h
 from tests.story import Story
@@ -149,6 +150,21 @@ def test_background_work_that_was_resolved_may_still_tell_its_real_end() -> None
     assert (verdict.kind, verdict.anomalies) == (ACCEPTED, ("late",))
     assert status_of(story) == ("COMPLETED", "YES")
     assert story.when(h.background_ends()).rule == "unknown_handle"
+
+
+def test_background_work_whose_call_has_its_real_end_tells_no_other() -> None:
+    """Whatever was believed of it before."""
+    story = h.running().given(h.backgrounded(), h.resolved("NOT_EXECUTED"), h.done())
+    assert story.when(h.background_ends()).rule == "unknown_handle"
+
+
+@pytest.mark.parametrize("attempt", [-(2**63), -1, 0, 61, 62, 63, 10**6, 2**63 - 1])
+def test_a_mirror_may_count_attempts_as_it_likes(attempt: int) -> None:
+    """The call ends, and its state can be stored."""
+    story = h.session(mode="MIRRORED").given(h.turn(), h.request(), h.start())
+    story.given(h.start(attempt=attempt), h.done(attempt=attempt))
+    assert story.when(h.done(attempt=attempt)).anomalies == ("second_result",)
+    assert decode_snapshot(encode_snapshot(story.state)) == story.state
 
 
 def test_times_that_others_judge_are_log_times_from_the_events_own() -> None:

@@ -45,6 +45,7 @@ class Charge:
     def __init__(self, effect: Any, *, tells: bool | None = None) -> None:
         self.done: list[str] = []
         self.asked = 0
+        self.was_asked = threading.Event()
         self.tells = tells
         self.fails = False
         reconcile = self.reconcile if effect == "RECONCILABLE" else None
@@ -60,6 +61,7 @@ class Charge:
     def reconcile(self, arguments: Arguments, context: ToolContext) -> Reconciled:
         """Look it up."""
         self.asked += 1
+        self.was_asked.set()
         if self.fails:
             raise ConnectionError("the bank is away")
         assert context.operation_id
@@ -142,8 +144,7 @@ async def test_a_no_that_turns_into_a_yes_while_waiting_is_a_yes() -> None:
     tool = Charge("RECONCILABLE", tells=False)
     async with crashed(tool) as (owned, _):
         recovering = asyncio.create_task(owned.recover(tool.toolbox))
-        while not tool.asked:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(tool.was_asked.wait, 30)
         tool.tells = True
         assert (await recovering).resolved == 1
         assert tool.done == []
@@ -376,7 +377,7 @@ async def test_a_recovery_that_was_fenced_settles_nothing_more() -> None:
     def slow(arguments: Arguments, context: ToolContext) -> Reconciled:
         asked.set()
         answer.wait(30)
-        return Reconciled(True, f"{arguments}{context.attempt}")
+        return Reconciled(executed=True, said=f"{arguments}{context.attempt}")
 
     toolbox = Toolbox(Tool(tool.run, name="charge", effect="RECONCILABLE", reconcile=slow))
     async with crashed(tool) as (owned, log), client(log) as other:

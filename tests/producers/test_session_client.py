@@ -16,7 +16,12 @@ from foldline.errors import (
 from foldline.producers.client import connect
 from foldline.producers.tools import Tool, Toolbox, ToolContext
 from foldline.schemas.envelope import Actor, Envelope
-from foldline.schemas.events import SessionCreated, UserMessage
+from foldline.schemas.events import (
+    CompactionCompleted,
+    ContextCleared,
+    SessionCreated,
+    UserMessage,
+)
 from foldline.settings import Settings
 from tests.harness import client, count, memory, types_in
 
@@ -254,3 +259,36 @@ async def test_events_of_others_reach_who_follows() -> None:
         await asyncio.wait_for(following, 30)
         assert seen == ["UserMessage", "SessionCancelled"]
         assert await count(owned, "SessionCancelled") == 1
+
+
+async def test_an_owner_that_slept_compacts_nothing_that_came_after_it() -> None:
+    """Case B09: another resumed and worked on; its history stays."""
+    log = memory()
+    async with client(log) as idle, client(log) as other:
+        asleep = await idle.create(agent="a", session_id="s")
+        await asleep.message("one")
+        seq = (await asleep.state()).seq
+        taken = await other.take("s", steal=True)
+        await taken.message("two")
+        compaction = CompactionCompleted(
+            compaction_id="c", from_seq=1, to_seq=seq, base_seq=seq, strategy="s"
+        )
+        with pytest.raises(FencedError):
+            await asleep.append(compaction)
+        assert (await taken.state()).compaction is None
+
+
+async def test_a_late_flush_of_an_old_owner_makes_no_session_unreadable() -> None:
+    """Cases B07, B08: each seq has one writer; the other is told, and reads again."""
+    log = memory()
+    async with client(log) as old, client(log) as new:
+        before = await old.create(agent="a", session_id="s")
+        after = await new.take("s", steal=True)
+        results = await asyncio.gather(
+            *(after.append(ContextCleared()) for _ in range(20)),
+            *(before.append(ContextCleared()) for _ in range(20)),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results[20:]] == [FencedError] * 20
+        seqs = [recorded.seq async for recorded in after.events()]
+        assert seqs == list(range(1, 23))

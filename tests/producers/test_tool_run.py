@@ -62,7 +62,9 @@ def calls_of(*names: str) -> list[ToolRequest]:
 
 
 @asynccontextmanager
-async def turn_of(log: FaultyLog | None = None) -> AsyncGenerator[tuple[OwnedSession, Turn]]:
+async def turn_of(
+    log: FaultyLog | None = None,
+) -> AsyncGenerator[tuple[OwnedSession, Turn]]:
     """An owned session `s` with an open turn that nobody ends."""
     async with client(log or memory()) as own:
         owned = await own.create(agent="a", session_id="s")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foldline.projections.building import build
 from foldline.projections.calls import (
     DENIED_TEXT,
     NOT_EXECUTED_TEXT,
@@ -18,7 +19,6 @@ from foldline.projections.context import (
     Message,
     Sources,
     base_of,
-    build,
     missing_steering,
 )
 from foldline.schemas.blocks import Blob, Block, Blocks, json_block, text_block
@@ -361,6 +361,9 @@ def test_what_is_in_force_leads_and_what_is_set_later_is_a_note() -> None:
         says("go"),
     )
     before = build(Sources(story.events))
+    assert lines(before.messages[0]) == [
+        ("system", "be brief\n\nGoal: fix it\n\nConstraint k: no network")
+    ]
     story.given(GoalSet(blocks=text("ship it")), constraint_lifted())
     assert build(Sources(story.events)).messages[:2] == before.messages
     assert [line for line in shown(story.events) if line[0] == "user"] == [
@@ -691,11 +694,14 @@ CUTTING: dict[str, Step] = {
     ),
 }
 KEYS = st.sampled_from("aemrxz")
+OFTEN = ("model", "start", "start", "done", "timed_out") * 3
+"""Steps that others build on: drawn more often, so that histories get somewhere."""
 
 
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(sorted(ADDING) * 2 + sorted(CUTTING)), KEYS), max_size=25
+        st.tuples(st.sampled_from((*OFTEN, *sorted(ADDING), *sorted(CUTTING))), KEYS),
+        max_size=25,
     )
 )
 @settings(max_examples=150, deadline=None)
@@ -712,7 +718,9 @@ def test_every_cut_of_every_legal_history_gives_a_sound_context(
         assert build(Sources(story.events[:cut])).sha256() == context.sha256()
 
 
-@given(steps=st.lists(st.tuples(st.sampled_from(sorted(ADDING)), KEYS), max_size=25))
+@given(
+    steps=st.lists(st.tuples(st.sampled_from((*OFTEN, *sorted(ADDING))), KEYS), max_size=25)
+)
 @settings(max_examples=150, deadline=None)
 def test_what_the_model_was_shown_never_changes(steps: list[tuple[str, str]]) -> None:
     """Each context begins with the one before it, byte for byte: caches stay warm."""

@@ -1,0 +1,381 @@
+"""Building a context: one walk through the events of a history. Pure.
+
+What holds of every build is said, and checked, in `foldline.projections.context`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from foldline.projections.calls import Tale, end_of, says, tales_of
+from foldline.projections.context import (
+    Context,
+    Message,
+    Part,
+    Shown,
+    Sources,
+    is_text,
+)
+from foldline.schemas.blocks import (
+    Blob,
+    Block,
+    Blocks,
+    Body,
+    Sealed,
+    clean_text,
+    text_block,
+)
+from foldline.schemas.events import (
+    AnyEvent,
+    AssistantMessage,
+    BackgroundEnded,
+    CompactionCompleted,
+    ConstraintLifted,
+    ConstraintSet,
+    ContextCleared,
+    GoalSet,
+    HistoryRewound,
+    InputProvided,
+    InstructionsSet,
+    MessageRetracted,
+    SteeringApplied,
+    SteeringReceived,
+    SystemObservation,
+    ToolCallRequested,
+    ToolDeclaration,
+    ToolsDeclared,
+    UserMessage,
+)
+from foldline.schemas.recorded import Recorded
+
+
+def build(sources: Sources) -> Context:
+    """The context of a history."""
+    live = _live(sources.events)
+    tales = tales_of(sources.events)
+    walk = _Walk(sources, tales)
+    for recorded in sources.set_up:
+        walk.set_up(recorded)
+    for recorded in live:
+        walk.step(recorded)
+    return walk.context()
+
+
+def _live(events: Sequence[Recorded]) -> list[Recorded]:
+    """The events that are still part of the conversation, after every rewind."""
+    live: list[Recorded] = []
+    for recorded in events:
+        if isinstance(recorded.event, HistoryRewound):
+            to_seq = recorded.event.to_seq
+            live = [earlier for earlier in live if earlier.seq <= to_seq]
+        else:
+            live.append(recorded)
+    return _unretracted(live)
+
+
+def _unretracted(live: list[Recorded]) -> list[Recorded]:
+    gone: set[str] = set()
+    for recorded in live:
+        match recorded.event:
+            case MessageRetracted(message_ids=message_ids):
+                gone.update(message_ids)
+            case UserMessage(replaces=str() as replaced):
+                gone.add(replaced)
+            case _:
+                pass
+    return [
+        recorded
+        for recorded in live
+        if getattr(recorded.event, "message_id", None) not in gone
+    ]
+
+
+@dataclass(slots=True)
+class _Item:
+    """A message in the making; the seq is where it stands."""
+
+    seq: int
+    role: str
+    parts: list[Part] = field(default_factory=list[Part])
+    event_ids: list[str] = field(default_factory=list[str])
+    message_id: str = ""
+    calls: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    """Instructions, the goal or a constraint, as an event set it."""
+
+    event_id: str
+    label: str
+    blocks: Blocks
+
+
+class _Walk:
+    """Goes through the events of a history once, in their order.
+
+    What is in force when the conversation begins (or goes on after a compaction or
+    clearing) is the system message; what is set later is a note in its place, so that
+    nothing in front of it changes.
+    """
+
+    def __init__(self, sources: Sources, tales: Mapping[str, Tale]) -> None:
+        self._sources = sources
+        self._tales = tales
+        self._late = {event_id for tale in tales.values() for event_id in tale.late()}
+        self._items: list[_Item] = []
+        self._messages: dict[str, _Item] = {}
+        self._asked: dict[str, _Item] = {}
+        self._in_force: dict[str, _InForce] = {}
+        self._system: dict[str, _InForce] = {}
+        self._tools: tuple[ToolDeclaration, ...] = ()
+        self._tools_event_id: str | None = None
+        self._steering: dict[str, Blocks] = {}
+
+    def step(self, recorded: Recorded) -> None:
+        """Take one more event in."""
+        event_id = recorded.envelope.event_id
+        match recorded.event:
+            case UserMessage(blocks=blocks) | SystemObservation(blocks=blocks):
+                self._say(recorded, blocks)
+            case AssistantMessage() as message:
+                self._assistant(recorded, message)
+            case ToolCallRequested() as request:
+                self._request(recorded, request)
+            case SteeringReceived(blocks=blocks):
+                self._steering[event_id] = blocks
+            case SteeringApplied(steering_event_id=steering_id):
+                self._say(recorded, self._steering.get(steering_id, ()))
+            case InputProvided(blocks=blocks):
+                self._say(recorded, (text_block("Answer: "), *blocks))
+            case ContextCleared():
+                self._restart([])
+            case CompactionCompleted() as compaction:
+                self._compact(recorded, compaction)
+            case _ if end_of(recorded.event) is not None:
+                self._end(recorded)
+            case _:
+                self.set_up(recorded)
+
+    # --- the conversation ------------------------------------------------------------
+
+    def _say(self, recorded: Recorded, blocks: Blocks) -> None:
+        self._items.extend(self._said(recorded, blocks))
+
+    def _said(self, recorded: Recorded, blocks: Blocks) -> list[_Item]:
+        """Something that is said to the model, if it says anything."""
+        if not says(blocks):
+            return []
+        item = _Item(recorded.seq, "user")
+        item.event_ids.append(recorded.envelope.event_id)
+        item.parts.extend(self._parts(blocks))
+        return [item]
+
+    def _assistant(self, recorded: Recorded, message: AssistantMessage) -> None:
+        item = self._item_of(recorded, message.message_id)
+        for block in message.blocks:
+            if block.kind == "tool_call" and block.call_id:
+                item.parts.append(Part("call", call_id=block.call_id))
+            else:
+                item.parts.extend(self._parts((block,)))
+
+    def _request(self, recorded: Recorded, request: ToolCallRequested) -> None:
+        item = self._item_of(recorded, request.message_id)
+        if all(part.call_id != request.call_id for part in item.parts):
+            item.parts.append(Part("call", call_id=request.call_id))
+        self._asked[request.call_id] = item
+
+    def _item_of(self, recorded: Recorded, message_id: str) -> _Item:
+        """The message that parts of this id belong to; a new one where there is none."""
+        item = self._messages.get(message_id)
+        if item is None:
+            item = _Item(recorded.seq, "assistant")
+            self._messages[message_id] = item
+            self._items.append(item)
+        item.event_ids.append(recorded.envelope.event_id)
+        return item
+
+    def _end(self, recorded: Recorded) -> None:
+        """An end that is not shown with its call: late, or of a call no longer here."""
+        event = recorded.event
+        late = recorded.envelope.event_id in self._late
+        end = end_of(event)
+        if end is not None and (late or self._call_of(event) not in self._asked):
+            self._say(recorded, (text_block(_late_note(event)), *end.blocks))
+
+    def _call_of(self, event: AnyEvent) -> str:
+        if not isinstance(event, BackgroundEnded):
+            return getattr(event, "call_id", None) or ""
+        for call_id, tale in self._tales.items():
+            if event.handle in tale.handles:
+                return call_id
+        return ""
+
+    # --- what begins anew ------------------------------------------------------------
+
+    def _restart(self, items: list[_Item]) -> None:
+        """The conversation goes on from these items; all that is in force leads them."""
+        self._items = items
+        kept = {id(item) for item in items}
+        self._messages = {k: i for k, i in self._messages.items() if id(i) in kept}
+        self._asked = {k: i for k, i in self._asked.items() if id(i) in kept}
+        self._system = dict(self._in_force)
+
+    def _compact(self, recorded: Recorded, compaction: CompactionCompleted) -> None:
+        first, last = compaction.from_seq, compaction.to_seq
+        kept = set(compaction.kept)
+        stays = [
+            item
+            for item in self._items
+            if not first <= item.seq <= last or kept.intersection(item.event_ids)
+        ]
+        before = [item for item in stays if item.seq < first]
+        behind = [item for item in stays if item.seq >= first]
+        summary = self._said(recorded, compaction.blocks)
+        self._restart([*before, *summary, *behind])
+
+    # --- what is in force ------------------------------------------------------------
+
+    def set_up(self, recorded: Recorded) -> None:
+        """Take in an event that sets something up; others change nothing here."""
+        match recorded.event:
+            case GoalSet(blocks=blocks):
+                self._put(recorded, "goal", "Goal", blocks)
+            case InstructionsSet(role=role, blocks=blocks):
+                self._put(recorded, f"instructions:{role}", "", blocks)
+            case ConstraintSet(constraint_id=name, blocks=blocks):
+                self._put(recorded, f"constraint:{name}", f"Constraint {name}", blocks)
+            case ConstraintLifted(constraint_id=name):
+                self._lift(recorded, name)
+            case ToolsDeclared(tools=tools):
+                self._tools = tools
+                self._tools_event_id = recorded.envelope.event_id
+            case _:
+                pass
+
+    def _put(self, recorded: Recorded, key: str, label: str, blocks: Blocks) -> None:
+        said = _InForce(recorded.envelope.event_id, label, blocks)
+        self._in_force[key] = said
+        if self._items:
+            note = f"{label or 'The instructions'}, from now on: "
+            self._say(recorded, (text_block(note), *blocks))
+        else:
+            self._system[key] = said
+
+    def _lift(self, recorded: Recorded, name: str) -> None:
+        known = self._in_force.pop(f"constraint:{name}", None)
+        if self._items and known is not None:
+            self._say(recorded, (text_block(f"Constraint {name} no longer holds."),))
+        elif not self._items:
+            self._system.pop(f"constraint:{name}", None)
+
+    # --- the messages ----------------------------------------------------------------
+
+    def context(self) -> Context:
+        """The messages of what was walked through."""
+        messages = self._system_message()
+        stand_ins: list[Shown] = []
+        for item in self._items:
+            messages.extend(self._messages_of(item, stand_ins))
+        events = self._sources.events
+        return Context(
+            messages=tuple(messages),
+            tools=self._tools,
+            base_seq=self._sources.base_seq,
+            upto_seq=events[-1].seq if events else self._sources.base_seq,
+            stand_ins=tuple(stand_ins),
+            instructions_event_ids=tuple(
+                said.event_id
+                for key, said in sorted(self._system.items())
+                if key.startswith("instructions:")
+            ),
+            tools_event_id=self._tools_event_id,
+        )
+
+    def _system_message(self) -> list[Message]:
+        parts: list[Part] = []
+        event_ids: list[str] = []
+        for kind in ("instructions", "goal", "constraint"):
+            for key, said in sorted(self._system.items()):
+                if key.partition(":")[0] == kind and says(said.blocks):
+                    first, *rest = self._parts(said.blocks)
+                    label = f"{said.label}: " if said.label else ""
+                    gap = "\n\n" if parts else ""
+                    parts += [replace(first, text=gap + label + first.text), *rest]
+                    event_ids.append(said.event_id)
+        return [Message("system", tuple(parts), tuple(event_ids))] if parts else []
+
+    def _messages_of(self, item: _Item, stand_ins: list[Shown]) -> list[Message]:
+        """The message of an item, and behind it the results of its calls."""
+        parts: list[Part] = []
+        results: list[Part] = []
+        for part in item.parts:
+            tale = self._tales.get(part.call_id) if part.kind == "call" else None
+            if part.kind != "call":
+                parts.append(part)
+            elif tale is not None and part.call_id in self._asked:
+                parts.append(self._call(tale))
+                results.append(self._result(tale, stand_ins))
+        messages = [Message(item.role, tuple(parts), tuple(item.event_ids))]
+        if results:
+            messages.append(Message("tool", tuple(results), tuple(item.event_ids)))
+        return messages if parts else []
+
+    def _call(self, tale: Tale) -> Part:
+        request = tale.request
+        return Part(
+            "call",
+            text="".join(part.text for part in self._parts(request.arguments)),
+            call_id=request.call_id,
+            provider_call_id=request.provider_call_id,
+            tool=request.tool,
+        )
+
+    def _result(self, tale: Tale, stand_ins: list[Shown]) -> Part:
+        result = tale.result()
+        if result.stands_in:
+            call_id = tale.request.call_id
+            stand_ins.append(Shown(call_id, result.form, result.blocks))
+        return Part(
+            "result",
+            call_id=tale.request.call_id,
+            provider_call_id=tale.request.provider_call_id,
+            tool=tale.request.tool,
+            error=result.error,
+            parts=tuple(self._parts(result.blocks)),
+        )
+
+    def _parts(self, blocks: Blocks) -> list[Part]:
+        return [self._part(block) for block in says(blocks)]
+
+    def _part(self, block: Block) -> Part:
+        texts = self._sources.texts
+        body = block.body
+        media = body if isinstance(body, Blob) and not is_text(body) else None
+        return Part(
+            kind=block.kind,
+            text="" if media else clean_text(_text(body, texts))[0],
+            media_type=block.media_type,
+            blob=media,
+            provider=block.provider,
+            model=block.model,
+            signature=block.signature,
+            opaque=None if block.opaque is None else _text(block.opaque, texts),
+        )
+
+
+def _text(body: Body, texts: Mapping[bytes, str]) -> str:
+    match body:
+        case str():
+            return body
+        case Blob() if body.sha256 in texts:
+            return texts[body.sha256]
+        case Blob():
+            size = f"[{body.size} bytes of {body.media_type}, not shown]"
+            return f"{body.preview}\n{size}" if body.preview else size
+        case Sealed():
+            return "[sealed]"
+
+
+def _late_note(event: AnyEvent) -> str:
+    of = getattr(event, "call_id", None) or getattr(event, "handle", "")
+    return f"Late result of the earlier call {of}: "

@@ -1,0 +1,22 @@
+"""What agents said is readable by the user whose log it is, and by nobody else."""
+
+import stat
+from pathlib import Path
+
+from foldline.processors.open_log import open_log
+from foldline.settings import Settings
+
+
+def test_a_new_log_and_its_blobs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+    """Also where the umask would let everybody read."""
+    folder = tmp_path / "new"
+    log = open_log(f"sqlite:///{folder / 'sessions.db'}", settings=Settings())
+    try:
+        log.blobs.put(b"a secret" * 10_000)
+        made = [folder, *folder.rglob("*")]
+        assert len(made) > 4
+        for path in made:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            assert mode == (0o700 if path.is_dir() else 0o600), path
+    finally:
+        log.close()
