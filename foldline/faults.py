@@ -9,6 +9,8 @@ import os
 import signal
 from collections import Counter
 
+from foldline.errors import SettingsError
+
 CRASH_POINTS: frozenset[str] = frozenset(
     {
         "CP_APPEND_BEFORE_SEND",
@@ -37,12 +39,10 @@ def _target(variable: str) -> tuple[str, int] | None:
     if not value:
         return None
     name, _, count = value.partition(":")
-    if name not in CRASH_POINTS:
-        msg = (
-            f"{variable}={value}: no such crash point; there are {sorted(CRASH_POINTS)}"
-        )
-        raise ValueError(msg)
-    return name, int(count or "1")
+    count = count or "1"
+    if name not in CRASH_POINTS or not count.isdecimal():
+        raise SettingsError(variable, value, f"NAME:n of {sorted(CRASH_POINTS)}")
+    return name, int(count)
 
 
 _CRASH = _target("FOLDLINE_CRASH_AT")

@@ -65,8 +65,9 @@ MAX_SOURCE_LENGTH = 4_096
 
 HASH_BYTES = 32
 
-MAX_SEQ = 2**53
-"""No session has so many events; a fork does not begin beyond it."""
+MAX_FORK_SEQ = 2**31
+"""Where a fork begins at the latest: a log may have 32 bits for a seq, and what a session
+records after its fork point wants room too."""
 
 ROLES: frozenset[str] = frozenset({"AGENT", "PERSON", "POLICY", "SERVICE", "HARNESS"})
 """The actor kinds. A local log grants them to whoever may open its file."""
@@ -245,7 +246,7 @@ def _is_forked_rightly(append: Append, event: SessionCreated) -> bool:
         return event.relation != FORK or event.mode == MIRRORED
     return (
         event.relation == FORK
-        and 1 <= event.fork_seq <= MAX_SEQ
+        and 1 <= event.fork_seq <= MAX_FORK_SEQ
         and bool(event.parent_session_id)
         and append.envelope.prev_hash is not None
     )

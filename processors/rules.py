@@ -71,11 +71,9 @@ from foldline.schemas.state import (
     CALL_TIMED_OUT,
     CALL_UNKNOWN,
     CALL_WAITING,
-    CANCELLED,
-    COMPLETED,
     CREATED,
+    ENDED,
     EXECUTING,
-    FAILED,
     IDLE,
     NOT_BEGUN,
     RUNNING,
@@ -152,8 +150,7 @@ SAFE_TO_REPEAT = ("READ_ONLY", "IDEMPOTENT")
 STEERING_MODES = ("INTERRUPT", "NEXT_TURN", "ON_IDLE")
 
 _ALL = frozenset(STATUSES)
-_ENDED = frozenset({COMPLETED, FAILED, CANCELLED})
-_OPEN = _ALL - _ENDED
+_OPEN = _ALL - ENDED
 _ACTIVE = _OPEN - {SUSPENDED}
 _IN_TURN = frozenset({RUNNING, WAITING_APPROVAL})
 _ANSWERABLE = _IN_TURN | {SUSPENDED}
@@ -192,7 +189,7 @@ LEGAL_IN: dict[str, frozenset[str]] = {
     "SessionCompleted": frozenset({RUNNING, IDLE}),
     "SessionFailed": _OPEN,
     "SessionCancelled": _OPEN,
-    "SessionReopened": _ENDED,
+    "SessionReopened": ENDED,
     "UserFeedback": _ALL,
     "LabelsSet": _ALL,
     "RedactionApplied": _ALL,
@@ -491,7 +488,10 @@ def _permission_rule(state: SessionState, append: Append, now: int) -> str:
         case PermissionRequested():
             return _ask_rule(state, event)
         case InputRequested():
-            return "request_exists" if event.request_id in state.requests else ""
+            if event.request_id in state.requests:
+                return "request_exists"
+            is_open = event.call_id is None or event.call_id in state.calls
+            return "" if is_open else "no_request"
         case PermissionGranted() | PermissionDenied():
             person = append.envelope.actor.kind == "PERSON"
             if event.decided_by == "PERSON" and not person:

@@ -31,7 +31,9 @@ FORMAT_VERSION = 1
 """The version of the tables, in SQLite's user_version."""
 
 SEQ_BITS = 32
-"""A row's position is (its session's key << SEQ_BITS) + its seq."""
+"""A row's position is (its session's key << SEQ_BITS) + its seq; see MAX_FORK_SEQ."""
+
+MAX_SEQ = (1 << SEQ_BITS) - 1
 
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 """What of the write-ahead log's file is kept after a burst."""
@@ -78,7 +80,7 @@ def position(key: int, seq: int) -> int:
 
 def seq_at(place: int) -> int:
     """The seq of a position."""
-    return place & ((1 << SEQ_BITS) - 1)
+    return place & MAX_SEQ
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, cast
 from foldline.errors import LogUnavailableError
 from foldline.processors.log import SessionSummary
 from foldline.processors.sqlite_file import (
+    MAX_SEQ,
     connect,
     position,
     seq_at,
@@ -26,7 +27,6 @@ PAGE_BYTES = 4 * 1024 * 1024
 IDLE_CONNECTIONS = 8
 """How many idle connections are kept."""
 
-_MAX_SEQ = (1 << 32) - 1
 _SUMMARY = (
     "session_id, tenant, agent, mode, status, seq, epoch, owner, "
     "parent_session_id, created_at, recorded_at"
@@ -136,11 +136,11 @@ def read_events(
     upto_seq: int | None,
 ) -> Iterator[StoredEvent]:
     """Events of a session with after_seq < seq <= upto_seq."""
-    last = _MAX_SEQ if upto_seq is None else min(upto_seq, _MAX_SEQ)
+    last = MAX_SEQ if upto_seq is None else min(upto_seq, MAX_SEQ)
     rows = connection.execute(
         "SELECT position, schema_id, body FROM events "
         "WHERE position > ? AND position <= ? ORDER BY position",
-        (position(key, max(after_seq, -1)), position(key, max(last, 0))),
+        (position(key, min(max(after_seq, -1), MAX_SEQ)), position(key, max(last, 0))),
     )
     for place, schema_id, body in rows:
         yield StoredEvent(seq_at(place), schema_id, body)
@@ -167,7 +167,7 @@ def read_ids(
     rows = connection.execute(
         "SELECT position, substr(body, 1, 37) FROM events "
         "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
-        (position(key, after_seq), position(key, _MAX_SEQ), PAGE_EVENTS),
+        (position(key, after_seq), position(key, MAX_SEQ), PAGE_EVENTS),
     )
     return [(seq_at(place), start) for place, start in rows]
 
@@ -176,7 +176,7 @@ def read_snapshots(
     connection: sqlite3.Connection,
     key: int,
     *,
-    upto_seq: int = _MAX_SEQ,
+    upto_seq: int = MAX_SEQ,
     newest_first: bool = True,
 ) -> Iterator[StoredSnapshot]:
     """Snapshots of a session, none beyond a seq."""
@@ -184,7 +184,7 @@ def read_snapshots(
     rows = connection.execute(
         "SELECT position, body, digest FROM snapshots "  # noqa: S608 - two constants
         f"WHERE position > ? AND position <= ? ORDER BY position {order}",
-        (position(key, 0), position(key, min(upto_seq, _MAX_SEQ))),
+        (position(key, 0), position(key, min(upto_seq, MAX_SEQ))),
     )
     for place, body, digest in rows:
         yield StoredSnapshot(seq_at(place), body, digest)
@@ -211,6 +211,6 @@ def read_summaries(
         f"SELECT {_SUMMARY} FROM sessions "  # noqa: S608 - a constant
         "WHERE (?1 IS NULL OR tenant = ?1) AND (?2 IS NULL OR status = ?2) "
         "ORDER BY recorded_at DESC, key DESC LIMIT ?3",
-        (tenant, status, limit),
+        (tenant, status, min(limit, MAX_SEQ)),
     )
     return [SessionSummary(*cast("tuple[Any, ...]", row)) for row in rows]

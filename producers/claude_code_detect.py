@@ -79,10 +79,11 @@ def _seen(path: Path, record_max_bytes: int) -> str | None:
     if path.is_dir():
         return "a folder; name a file in it"
     guess = ""
-    looked_at = 0
+    looked_at = records = 0
     for piece in read_pieces(path, record_max_bytes=record_max_bytes):
         looked_at += 1
         if piece.record is not None:
+            records += 1
             if is_claude_code(piece.record):
                 return None
             guess = guess or _guess(piece.record)
@@ -90,6 +91,8 @@ def _seen(path: Path, record_max_bytes: int) -> str | None:
             break
     if not looked_at:
         return "the file is empty"
+    if not records:
+        return "no Claude Code transcript; no line of it is a JSON object"
     looks = f"it looks like {guess}" if guess else "its records are of no known kind"
     return f"no Claude Code transcript; {looks}"
 

@@ -71,10 +71,16 @@ def unframe(data: bytes) -> tuple[int, bytes]:
 # --- writing -------------------------------------------------------------------------
 
 
+_PLAIN = frozenset({str, int, bool, float, bytes, type(None)})
+
+
 def _dump(value: Any) -> Any:
     """A model as what fastavro writes; union branches are named, never guessed."""
     if isinstance(value, Record):
-        fields = {name: _dump(item) for name, item in value.__dict__.items()}
+        fields = {
+            name: item if type(item) in _PLAIN else _dump(item)
+            for name, item in value.__dict__.items()
+        }
         if isinstance(value, _TAGGED):
             return (f"{NAMESPACE}.{type(value).__name__}", fields)
         return fields

@@ -24,6 +24,13 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 KEY = b"k" * 32
 MODEL = "claude-test-1"
 
+DENIAL = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected "
+    "(eg. if it was a file edit, the new_string was NOT written to the file)."
+)
+INTERRUPT = "[Request interrupted by user for tool use]"
+LAUNCHED = "Async agent launched successfully.\nagentId: a77 (internal)"
+
 Json = dict[str, Any]
 Wanted = TypeVar("Wanted", bound=KnownEvent)
 
@@ -117,6 +124,13 @@ class Transcript:
 
 def line_of(record: Json) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def called(script: Transcript) -> Transcript:
+    """A prompt, and one call of a tool."""
+    script.user("do it")
+    script.assistant("m1", tool_use("c1", command="ls"))
+    return script
 
 
 @dataclass

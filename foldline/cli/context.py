@@ -37,18 +37,11 @@ class Context:
         """The settings of the environment, with --log in the place of its URL.
 
         Raises:
-            UsageError: a FOLDLINE_ variable that means nothing.
+            SettingsError: a FOLDLINE_ variable that means nothing.
         """
-        from pydantic import ValidationError  # late: see above
+        from foldline.settings import Settings  # late: see above
 
-        from foldline.settings import Settings
-
-        try:
-            settings = Settings()
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = "_".join(str(part) for part in first["loc"]).upper()
-            raise UsageError(f"FOLDLINE_{name}", first["msg"]) from error
+        settings = Settings()
         return settings.model_copy(update={"url": self.url}) if self.url else settings
 
     @contextmanager

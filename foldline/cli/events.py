@@ -1,5 +1,7 @@
 """`foldline events` and `foldline tail`: what happened, and what happens."""
 
+import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -52,7 +54,9 @@ def events(
         read = log.structure if structure else log.events
         found = read(session_id, after_seq=after_seq, upto_seq=upto_seq)
         wanted = (event for event in found if not type or event.type in type)
-        shown = _show_all(islice(wanted, limit), _shower(context, log, session_id))
+        if limit is not None:
+            wanted = islice(wanted, min(limit, sys.maxsize))
+        shown = _show_all(wanted, _shower(context, log, session_id))
     if not shown:
         _say_why_nothing(context, type)
     return OK
@@ -74,6 +78,8 @@ def tail(
         timeout: Stop after so many seconds, with exit code 1 if it has not ended.
         context: Where to read and write.
     """
+    if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
+        raise UsageError("--timeout", "seconds, a number from 0")
     with context.reading() as log:
         session_id = find_session(log, session)
         show = _shower(context, log, session_id)

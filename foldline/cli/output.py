@@ -39,10 +39,10 @@ class Output:
     @property
     def cells(self) -> int:
         """How many columns a line has."""
-        fallback = (int(os.environ.get("COLUMNS") or 0) or PIPE_CELLS, 24)
         if self._stdout.isatty():
-            fallback = shutil.get_terminal_size()
-        return max(fallback[0], MIN_CELLS)
+            return max(shutil.get_terminal_size().columns, MIN_CELLS)
+        given = os.environ.get("COLUMNS", "")
+        return max(int(given), MIN_CELLS) if given.isdecimal() else PIPE_CELLS
 
     def record(self, view: dict[str, Any]) -> None:
         """Write one JSON object, on a line of its own."""

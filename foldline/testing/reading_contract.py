@@ -56,6 +56,10 @@ class ReadingContract:
         assert seqs(upto_seq=2) == [1, 2]
         assert seqs(after_seq=10) == seqs(after_seq=99) == seqs(upto_seq=0) == []
         assert seqs(after_seq=1 << 40) == seqs(upto_seq=-1) == []
+        assert seqs(after_seq=10**30) == []
+        assert seqs(upto_seq=10**30) == list(range(1, 11))
+        assert log.state(session_id, at_seq=10**30) is None
+        assert log.follow(session_id, after_seq=10**30, timeout_ms=0) == []
 
     def test_a_long_session_is_read_whole(self, story: LogStory) -> None:
         told(story, 600)
@@ -161,6 +165,7 @@ class ReadingContract:
         )
         assert [s.session_id for s in log.sessions(status="RUNNING")] == [old.session_id]
         assert len(log.sessions(limit=1)) == 1
+        assert len(log.sessions(limit=10**30)) == 2
         assert log.sessions(tenant="another") == []
         log.close()
 

@@ -180,3 +180,33 @@ def test_reading_makes_no_log(run: Run, tmp_path: Path) -> None:
         assert str(folder / "no.db") in done.err
         assert "foldline import" in done.err
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("events", "open-1", "--after-seq", "9" * 30),
+        ("events", "open-1", "--after-seq", "15", "--limit", "9" * 30),
+        ("events", "open-1", "--after-seq", "15", "--upto-seq", "9" * 30),
+        ("sessions", "--limit", "9" * 30),
+        ("tail", "done-1", "--after-seq", "9" * 30),
+    ],
+)
+def test_a_number_beyond_every_seq_is_only_large(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    assert run(*arguments, "--json").code == 0
+
+
+@pytest.mark.parametrize("timeout", ["nan", "inf", "-1", "1e400"])
+def test_a_timeout_that_is_no_time_is_a_usage_error(run: Run, timeout: str) -> None:
+    done = run("tail", "open-1", "--timeout", timeout)
+    assert (done.code, done.out) == (2, "")
+    assert "--timeout" in done.err
+
+
+def test_a_width_that_is_no_number_is_not_heeded(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "wide")
+    assert run("sessions").code == 0

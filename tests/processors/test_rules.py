@@ -192,7 +192,9 @@ of_rule(
     lambda: fork(fork_seq=None),
     lambda: fork(fork_seq=0),
     lambda: fork(fork_seq=-1),
+    lambda: fork(fork_seq=2**32),
     lambda: fork(fork_seq=2**62),
+    lambda: fork(fork_seq=2**32, mode="MIRRORED"),
     lambda: fork(relation="ROOT"),
     lambda: fork(parent_session_id=None),
     lambda: fork(mode="MIRRORED", fork_seq=-1),
@@ -239,6 +241,7 @@ of_rule(
     lambda: h.in_turn().when(h.validated(valid=True)),
     lambda: h.in_turn().when(h.unknown()),
     lambda: h.in_turn().when(h.resolved()),
+    lambda: h.in_turn().when(h.question(call_id="c9")),
     lambda: h.in_turn().when(h.ask()),
     lambda: h.in_turn().when(h.grant(None, decided_by="POLICY")),
 )

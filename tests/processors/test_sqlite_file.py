@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,16 @@ from foldline.errors import (
     NewerFormatError,
     SettingsError,
 )
+from foldline.processors.admission import MAX_FORK_SEQ
 from foldline.processors.open_log import open_log
 from foldline.processors.sqlite_file import FORMAT_VERSION, position
 from foldline.processors.sqlite_log import SqliteLog
 from foldline.processors.stored import AuditableLog
 from foldline.processors.verify import verify
+from foldline.schemas.events import SessionCreated
+from foldline.schemas.recorded import Append
 from foldline.testing import LogStory
+from foldline.testing.log_story import make_append
 from foldline.testing.samples import created, said, started, told
 
 EVENTS = 300
@@ -406,3 +411,30 @@ def test_a_log_that_was_forked_must_be_opened_again(path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     story.send([append]).then("ACCEPTED")
     log.close()
+
+
+def test_a_session_that_begins_far_on_takes_no_row_of_another(path: Path) -> None:
+    """Rows of all sessions lie in one table, numbered by session and seq."""
+    log = open_path(path)
+    first = log.append([far_fork(2**32)])[0]
+    assert (first.kind, first.rule) == ("ILLEGAL", "fork_point")
+    assert log.append([far_fork(MAX_FORK_SEQ)])[0].kind == "ACCEPTED"
+    LogStory(log, session_id="after").given(created(), started(), said())
+    far = [recorded.seq for recorded in log.events("far")]
+    assert far == [MAX_FORK_SEQ + 1]
+    assert verify(log).ok
+    log.close()
+
+
+def far_fork(fork_seq: int) -> Append:
+    """The creation of a mirrored session that another harness forked."""
+    event = SessionCreated(
+        agent="coder",
+        mode="MIRRORED",
+        relation="FORK",
+        parent_session_id="parent",
+        fork_seq=fork_seq,
+    )
+    append = make_append("far", event, known_seq=0, epoch=0)
+    envelope = append.envelope.model_copy(update={"prev_hash": b"p" * 32})
+    return replace(append, envelope=envelope)

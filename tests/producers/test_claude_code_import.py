@@ -40,11 +40,6 @@ FIXTURES = Path(__file__).parent.parent / "fixtures" / "claude_code"
 TOKEN = "ghp_" + "aB3dE5gH7jK9" * 3
 
 
-@pytest.fixture
-def into(tmp_path: Path) -> Import:
-    return Import(open_log("memory:"), tmp_path)
-
-
 def conversation(turns: int = 6) -> Transcript:
     """Prompts, messages in parts, parallel calls, a compaction, and a secret."""
     script = Transcript()
@@ -452,7 +447,7 @@ def test_where_the_redactor_fails_the_content_is_withheld_and_the_import_goes_on
     [
         (b"", "empty"),
         (b"\n\n", "empty"),
-        (b"hello\nworld\n", "no known kind"),
+        (b"hello\nworld\n", "no line of it"),
         (b'{"timestamp":"x","type":"session_meta","payload":{}}\n', "Codex"),
         (b'{"type":"session.start","data":{},"id":"x"}\n', "Copilot"),
         (b'{"type":"session","id":"x","cwd":"/"}\n', "pi"),

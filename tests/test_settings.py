@@ -1,0 +1,80 @@
+"""Settings: every limit has bounds, and what is outside is refused by its name."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from foldline.errors import SettingsError
+from foldline.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_max", 0),
+        ("snapshot_every_events", 0),
+        ("snapshot_every_events", -1),
+        ("inflight_max", 0),
+        ("inflight_max", 129),  # beyond the window a resend is TOO_OLD
+        ("resend_max", -1),
+        ("inline_max_bytes", -1),
+        ("inline_max_bytes", 1_000_000),  # an event could not hold it
+        ("blob_max_bytes", 0),
+        ("import_record_max_bytes", 0),
+        ("busy_timeout_ms", -1),
+        ("busy_timeout_ms", 2**40),  # SQLite would wrap it round
+        ("lease_ttl_ms", 0),
+        ("lease_renew_ms", 0),
+        ("start_by_ms", -1),
+        ("approval_wait_ms", -1),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_its_name(name: str, value: int) -> None:
+    """Also where it is given in Python: the name of the variable says which it is."""
+    with pytest.raises(SettingsError) as caught:
+        Settings(**{name: value})  # pyright: ignore[reportArgumentType]
+    assert (caught.value.name, caught.value.value) == (
+        f"FOLDLINE_{name.upper()}",
+        str(value),
+    )
+    assert "than" in caught.value.wanted
+
+
+def test_a_variable_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of foldline's errors, whatever checks it inside."""
+    monkeypatch.setenv("FOLDLINE_BATCH_MAX", "many")
+    with pytest.raises(SettingsError, match="FOLDLINE_BATCH_MAX='many'"):
+        Settings()
+
+
+def test_every_number_among_the_settings_has_bounds() -> None:
+    """A new one is not forgotten."""
+    numbers = [n for n, info in Settings.model_fields.items() if info.annotation is int]
+    assert len(numbers) > 10
+    for name in numbers:
+        for value in (-1, 2**62):
+            with pytest.raises(SettingsError):
+                Settings(**{name: value})  # pyright: ignore[reportArgumentType]
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`FOLDLINE_BLOBS=` must not strew blobs over the current folder."""
+    monkeypatch.setenv("FOLDLINE_BLOBS", "")
+    monkeypatch.setenv("FOLDLINE_BATCH_MAX", "")
+    assert (Settings().blobs, Settings().batch_max) == (None, 500)
+
+
+@pytest.mark.parametrize("value", ["nowhere", "CP_TOOL_AFTER_EFFECT:soon"])
+def test_a_crash_point_that_does_not_exist_is_refused(value: str) -> None:
+    """A test that would never be killed proves nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import foldline.faults"],
+        env=os.environ | {"FOLDLINE_CRASH_AT": value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"SettingsError: FOLDLINE_CRASH_AT={value!r}" in done.stderr
