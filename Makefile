@@ -30,6 +30,10 @@ test: $(DEV) ## every test, two at a time
 
 check: test lint types arrows ## test, lint, types and arrows
 
+bench: $(RUN) ## measure: append, fold, wake, disk (docs/benchmarks.md)
+	@for name in append fold wake disk; do \
+		echo "== $$name"; $(BIN)/python benchmarks/$$name.py --json $(ARGS) || exit 1; done
+
 lint: $(DEV) ## ruff: rules and format
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .

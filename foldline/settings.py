@@ -35,9 +35,7 @@ class Settings(BaseSettings):
         SettingsError: a value that means nothing, or is out of bounds.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, frozen=True
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
 
     url: str = Field(default_factory=default_url)
     blobs: Path | None = None

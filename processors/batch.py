@@ -19,8 +19,10 @@ from foldline.schemas.events import (
     SessionCompleted,
     SessionFailed,
     SessionSuspended,
+    type_of,
 )
 from foldline.schemas.recorded import Append, Recorded
+from foldline.schemas.registry import LocalRegistry
 from foldline.schemas.snapshots import encode_snapshot
 from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import TOO_LARGE, UNDECODABLE, Verdict
@@ -51,12 +53,11 @@ class Change:
 class Ways:
     """How a log does what a batch needs.
 
-    `load` gives a session's state, which stays as it is; `schema_id` the id of an
-    append's schema, or KeyError.
+    `load` gives a session's state, which stays as it is.
     """
 
     load: Callable[[str], SessionState | None]
-    schema_id: Callable[[Append], int]
+    schemas: LocalRegistry
     clock: Clock
     snapshot_every: int
 
@@ -104,7 +105,8 @@ def _answer(
     if envelope is None:
         return decision.verdict
     try:
-        schema_id = ways.schema_id(append)
+        name = append.schema_name or type_of(append.event)
+        schema_id = ways.schemas.id_of(name, version=append.schema_version)
     except KeyError:
         return _refused(decision.verdict, state, UNDECODABLE, "no schema of that name")
     body = encode_envelope(envelope) + append.content

@@ -13,7 +13,6 @@ from pathlib import Path
 from foldline.errors import BlobError, LogUnavailableError
 from foldline.faults import crash_point
 
-
 OWN_FILE = 0o600
 OWN_FOLDER = 0o700
 """What agents said is for the user whose log it is; others may be let in with chmod."""

@@ -329,8 +329,9 @@ def _enter(state: SessionState, phase: str) -> None:
 
 
 def _end_turn(state: SessionState, envelope: Envelope) -> None:
-    """What a turn's end takes with it: its requests, its grants, calls never begun."""
+    """What a turn's end takes along: its requests, grants, retries, calls never begun."""
     state.requests.clear()
+    state.retries.clear()
     for grant in [g for g in state.grants.values() if g.scope == "TURN"]:
         del state.grants[grant.grant_id]
     if state.mode != MIRRORED:
@@ -370,7 +371,9 @@ def _model(
             begun = state.model_calls.pop(event.model_call_id, None)
             _set_usage(state, envelope, event.model_call_id, event.usage, begun)
         case UsageCorrected():
-            _set_usage(state, envelope, event.model_call_id, event.usage)
+            # Of a call no longer listed nobody knows what was counted: better not twice.
+            if event.model_call_id in state.model_usage:
+                _set_usage(state, envelope, event.model_call_id, event.usage)
         case _:
             assert_never(event)
 
@@ -562,7 +565,6 @@ def _claim(state: SessionState, envelope: Envelope) -> None:
 def _end(state: SessionState, envelope: Envelope, phase: str, reason: str) -> None:
     _end_turn(state, envelope)
     state.cancellation = None
-    state.retries.clear()
     state.reason = reason
     _enter(state, phase)
 

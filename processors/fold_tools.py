@@ -77,7 +77,7 @@ PermissionEvent = (
     | InputRequested
     | InputProvided
 )
-BACKGROUND_OUTCOMES = {
+_STATUS_OF_OUTCOME = {
     "COMPLETED": CALL_COMPLETED,
     "FAILED": CALL_FAILED,
     "CANCELLED": CALL_CANCELLED,
@@ -272,7 +272,7 @@ def _background_ended(
     if handle is None:
         return
     state.handles.pop(event.handle, None)
-    status = BACKGROUND_OUTCOMES.get(event.outcome)
+    status = _STATUS_OF_OUTCOME.get(event.outcome)
     if status is not None:
         executed = "YES" if status == CALL_COMPLETED else "UNKNOWN"
         _ended(state, envelope, handle.call_id, handle.attempt, status, executed)

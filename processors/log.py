@@ -12,6 +12,9 @@ from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import Verdict
 
+FOLLOW_MAX_EVENTS = 500
+"""How many events `follow` hands over at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
@@ -120,7 +123,10 @@ class Log(Protocol):
         ...
 
     def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
-        """The events after a seq, waiting for the first; empty after the time-out."""
+        """The next events after a seq, waiting for the first; empty after the time-out.
+
+        At most FOLLOW_MAX_EVENTS at once: ask again, after the last one's seq.
+        """
         ...
 
     def sessions(

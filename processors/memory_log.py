@@ -4,12 +4,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from foldline.errors import LogUnavailableError
 from foldline.processors.batch import Change, Clock, Ways, admit_batch
 from foldline.processors.blobs import BlobStore
 from foldline.processors.fold import copy_of
-from foldline.processors.log import Lease, Leases, SessionSummary
+from foldline.processors.log import FOLLOW_MAX_EVENTS, Lease, Leases, SessionSummary
 from foldline.processors.memory_blobs import MemoryBlobs
 from foldline.processors.restore import Source, restore
 from foldline.processors.stored import (
@@ -19,7 +20,6 @@ from foldline.processors.stored import (
     StoredSnapshot,
 )
 from foldline.schemas.codec import Codec
-from foldline.schemas.events import type_of
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.registry import LocalRegistry, SchemaTable
 from foldline.schemas.state import SessionState
@@ -51,10 +51,7 @@ class MemoryLog:
         self._codec = Codec(self.schemas)
         self._ways = Ways(
             load=self._head,
-            schema_id=lambda append: self.schemas.id_of(
-                append.schema_name or type_of(append.event),
-                version=append.schema_version,
-            ),
+            schemas=self.schemas,
             clock=clock,
             snapshot_every=settings.snapshot_every_events,
         )
@@ -157,13 +154,13 @@ class MemoryLog:
         )
 
     def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
-        """The events after a seq, waiting for the first; empty after the time-out."""
+        """The next events after a seq, waiting for the first; empty after the time-out."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or self._range(session_id, after_seq, None),
                 timeout_ms / 1000,
             )
-        return list(self.events(session_id, after_seq=after_seq))
+        return list(islice(self.events(session_id, after_seq=after_seq), FOLLOW_MAX_EVENTS))
 
     def sessions(
         self, *, tenant: str | None = None, status: str | None = None, limit: int = 100

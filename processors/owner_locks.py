@@ -14,6 +14,8 @@ import time
 import weakref
 from pathlib import Path
 
+from foldline.processors.file_blobs import OWN_FILE, OWN_FOLDER
+
 HOLD_TRIES = 50
 HOLD_WAIT_S = 0.01
 """Who looks whether a writer lives holds its lock for a moment: try again."""
@@ -37,7 +39,7 @@ class OwnerLocks:
             if writer in self._held:
                 return True
             try:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                self._folder.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
                 self._sweep()
                 descriptor = self._acquire(self._path(writer))
             except OSError:
@@ -85,7 +87,7 @@ class OwnerLocks:
     def _acquire(self, path: Path) -> int | None:
         """Lock a file that is still at its path once it is locked."""
         for _ in range(HOLD_TRIES):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, OWN_FILE)
             if _try_lock(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, path):
                 return descriptor
             os.close(descriptor)

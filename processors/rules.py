@@ -122,6 +122,7 @@ RULES: dict[str, str] = {
     "args_hash": "the answer is about other arguments than the call's",
     "not_a_person": "a decision by a PERSON comes from an actor of kind PERSON",
     "scope": "scope is CALL, TURN or SESSION",
+    "grant_exists": "a new grant has an id of its own",
     "no_such_grant": "no grant of this id is in force for this tool",
     "open_work": "a turn or session is not done while a call of it has no outcome",
     "model_call_exists": "a model call of this id is open or has ended",
@@ -562,7 +563,8 @@ def _grant_rule(
         asked = (call.namespace, call.tool) if call else None
         if grant is None or (grant.namespace, grant.tool) != asked:
             return "no_such_grant"
-    return ""
+        return ""
+    return "grant_exists" if event.grant_id in ("", *state.grants) else ""
 
 
 def _input_rule(state: SessionState, event: InputProvided, now: int) -> str:

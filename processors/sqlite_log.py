@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from foldline.errors import DecodeError, LogFormatError, LogUnavailableError
@@ -16,7 +17,7 @@ from foldline.processors.batch import Change, Clock, Ways, admit_batch
 from foldline.processors.blobs import BlobStore
 from foldline.processors.file_blobs import FileBlobs
 from foldline.processors.fold import copy_of
-from foldline.processors.log import Leases, SessionSummary
+from foldline.processors.log import FOLLOW_MAX_EVENTS, Leases, SessionSummary
 from foldline.processors.restore import Source, broken, restore
 from foldline.processors.sqlite_file import (
     as_log_error,
@@ -51,7 +52,6 @@ from foldline.processors.stored import (
     StoredSnapshot,
 )
 from foldline.schemas.codec import Codec
-from foldline.schemas.events import type_of
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.registry import LocalRegistry
 from foldline.schemas.state import SessionState
@@ -90,10 +90,7 @@ class SqliteLog:
         self._codec = Codec(self.schemas)
         self._ways = Ways(
             load=self._load,
-            schema_id=lambda append: self.schemas.id_of(
-                append.schema_name or type_of(append.event),
-                version=append.schema_version,
-            ),
+            schemas=self.schemas,
             clock=clock,
             snapshot_every=settings.snapshot_every_events,
         )
@@ -311,10 +308,11 @@ class SqliteLog:
         )
 
     def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
-        """The events after a seq, waiting for the first; empty after the time-out."""
+        """The next events after a seq, waiting for the first; empty after the time-out."""
         until_s = time.monotonic() + timeout_ms / 1000
         while True:
-            found = list(self.events(session_id, after_seq=after_seq))
+            events = self.events(session_id, after_seq=after_seq)
+            found = list(islice(events, FOLLOW_MAX_EVENTS))
             left_s = until_s - time.monotonic()
             if found or left_s <= 0 or self._closed:
                 return found

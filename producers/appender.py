@@ -9,7 +9,8 @@
 4. No answer: the same again, with back-off, at most `resend_max` times. DUPLICATE then
    says that an earlier sending was recorded.
 5. TOO_OLD: the log is asked for the event itself; only if it is not there is the append
-   made anew, on what is known now.
+   made anew, on what is known now. What others may have sent before, under the same id,
+   is sent as if nothing were known, so that it comes to this.
 
 A refusal is a value here. Who decided something raises it (`raise_refused`).
 """
@@ -251,7 +252,7 @@ def _append_of(prepared: Prepared, known_seq: int) -> Append:
         envelope=prepared.envelope,
         event=prepared.event,
         content=prepared.content,
-        known_seq=known_seq,
+        known_seq=0 if prepared.sent_before else known_seq,
         expected_seq=prepared.expected_seq,
         requires=prepared.requires,
         schema_name=type_of(prepared.event),

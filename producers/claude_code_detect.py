@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foldline.errors import ImportSourceError
-from foldline.producers.claude_code_records import SYSTEM, Json, Record, as_object
+from foldline.producers.claude_code_records import SYSTEM, Json, Record, as_object, as_text
 from foldline.producers.importing import read_pieces
 
 LOOKED_AT_MAX = 1_000
@@ -46,11 +46,11 @@ OTHERS: dict[str, Callable[[Json], bool]] = {
 
 def is_claude_code(fields: Json) -> bool:
     """Whether a record is one that Claude Code writes."""
-    kind = fields.get("type")
+    kind = as_text(fields.get("type"))
     if kind in _CONVERSATION:
         whole = "content" in as_object(fields.get("message"))
         return whole or all(name in fields for name in ("uuid", "sessionId"))
-    wanted = _HARNESS.get(kind) if isinstance(kind, str) else None
+    wanted = _HARNESS.get(kind)
     return wanted is not None and all(name in fields for name in wanted)
 
 

@@ -94,8 +94,8 @@ def map_system(scribe: Scribe, place: int) -> str:
             ended = scribe.branch is None and scribe.end_turn("DONE", "")
             return MAPPED if ended else FOREIGN
         case "local_command":
-            text = as_text(scribe.record.fields.get("content"))
-            event = SystemObservation(origin="local-command", blocks=(text_block(text),))
+            said = output_of(scribe.record.fields.get("content"))
+            event = SystemObservation(origin="local-command", blocks=said)
             scribe.write(MAIN, event, HARNESS)
         case _:
             return FOREIGN
@@ -135,7 +135,8 @@ def _pruned(scribe: Scribe) -> None:
 def _api_error(scribe: Scribe) -> None:
     """A request failed; where the record says that it is tried again, so do we."""
     fields = scribe.record.fields
-    error = as_object(fields.get("error"))
+    raw = fields.get("error")
+    error = as_object(raw)
     model_call_id = f"failed:{scribe.record.uuid or scribe.event_id(MAIN)}"
     attempt = as_count(fields.get("retryAttempt")) or 0
     retried = attempt > 0 and attempt <= (as_count(fields.get("maxRetries")) or 0)
@@ -145,7 +146,7 @@ def _api_error(scribe: Scribe) -> None:
         model_call_id=model_call_id,
         error_type=named,
         retryable=retried,
-        blocks=(json_block(as_json(error)),) if error else (),
+        blocks=(json_block(as_json(raw)),) if raw else (),
     )
     scribe.write(MAIN, failed, HARNESS)
     if retried:

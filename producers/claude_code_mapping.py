@@ -6,8 +6,6 @@ Which session, branch and parent it has, whether it is a copy or noise, and its 
 from collections import Counter
 from dataclasses import dataclass, field
 
-import rfc8785
-
 from foldline.processors.anomalies import MISSING_PARENT_ID
 from foldline.producers.claude_code_harness import (
     map_attachment,
@@ -22,6 +20,7 @@ from foldline.producers.claude_code_records import (
     Record,
     as_object,
     as_text,
+    canonical_json,
 )
 from foldline.producers.claude_code_sessions import (
     FOREIGN,
@@ -100,9 +99,8 @@ class _Counts:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A record that was read: a digest of what it said, and the fact that stands for it."""
+    """A record that was read, and the fact that stands for it."""
 
-    digest: bytes
     event_id: str | None
     session_id: str
     branch: str | None
@@ -121,6 +119,7 @@ class Mapping:
         self._counts = _Counts()
         self._threads: dict[str, Thread] = {}
         self._seen: dict[str, _Seen] = {}
+        self._digests: set[bytes] = set()
         self._occurred: Counter[bytes] = Counter()
         self._agent_calls: dict[str, str] = {}
 
@@ -151,11 +150,10 @@ class Mapping:
         """One record becomes exactly one of: a copy, noise, foreign, mapped."""
         self._counts.take(record)
         self._session = session_id = self._session_of(record)
-        digest = record.content_digest() if record.uuid else b""
-        before = self._seen.get(record.uuid)
-        if before is not None and before.digest == digest:
+        if record.uuid and self._is_copy(record):
             self._report.copies += 1
             return
+        before = self._seen.get(record.uuid)
         parent = self._seen.get(record.parent)
         event_id = parent.event_id if parent else None
         if record.parent and parent is None:
@@ -171,7 +169,14 @@ class Mapping:
             self._map(scribe)
             event_id = self._put(scribe, parent) or event_id
         if record.uuid and before is None:
-            self._seen[record.uuid] = _Seen(digest, event_id, session_id, branch)
+            self._seen[record.uuid] = _Seen(event_id, session_id, branch)
+
+    def _is_copy(self, record: Record) -> bool:
+        """Whether its id was seen with equal content, be it the first of that id or not."""
+        digest = record.content_digest()  # the id is part of it
+        seen = digest in self._digests
+        self._digests.add(digest)
+        return seen
 
     # --- where a record belongs ------------------------------------------------------
 
@@ -269,6 +274,14 @@ class Mapping:
         if agent and call:
             self._agent_calls[agent] = call
 
+    def _call_of(self, record: Record, session_id: str) -> str | None:
+        """The call of an agent: as its progress or launch says, or its prompt."""
+        named = self._agent_calls.get(record.agent)
+        parent = self._threads.get(session_id.rpartition("/")[0])
+        if named is not None or parent is None:
+            return named
+        return parent.call_of_agent(record.parent, record.text)
+
     def _put(self, scribe: Scribe, parent: _Seen | None) -> str | None:
         """Give the facts to the mirror; the id of the one that stands for the record."""
         if not scribe.facts:
@@ -290,7 +303,7 @@ class Mapping:
             mode="MIRRORED",
             relation=relation,
             parent_session_id=parent_session_id,
-            parent_call_id=self._agent_calls.get(record.agent) if record.agent else None,
+            parent_call_id=self._call_of(record, session_id) if record.agent else None,
             environment_json=_environment(record),
         )
         envelope = Envelope(
@@ -333,7 +346,7 @@ def _environment(record: Record) -> str | None:
         "entrypoint": as_text(record.fields.get("entrypoint")),
     }
     known = {name: value for name, value in named.items() if value}
-    return rfc8785.dumps(known).decode() if known else None
+    return canonical_json(known) if known else None
 
 
 def _keep(scribe: Scribe, record_type: str, reason: str) -> None:

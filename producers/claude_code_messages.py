@@ -8,6 +8,7 @@ from foldline.producers.claude_code_blocks import block_of, output_of
 from foldline.producers.claude_code_harness import notified
 from foldline.producers.claude_code_records import (
     Json,
+    as_call_id,
     as_id,
     as_json,
     as_object,
@@ -74,9 +75,9 @@ TASK_OUTCOMES = {"completed": "COMPLETED", "failed": "FAILED", "killed": "CANCEL
 
 
 def map_assistant(scribe: Scribe) -> str:
-    """An assistant record; foreign if it holds no message."""
+    """An assistant record; foreign if it holds no message, or one that is not of blocks."""
     record = scribe.record
-    if not record.message:
+    if not record.message or not record.has_only_blocks:
         return FOREIGN
     model = as_text(record.message.get("model"))
     message_id = as_id(record.message.get("id")) or record.uuid or scribe.event_id(MAIN)
@@ -151,10 +152,13 @@ def _used(scribe: Scribe, message: Message, message_id: str, model: str) -> None
 def _requested(scribe: Scribe, message_id: str, index: int, block: Json, slot: int) -> None:
     thread = scribe.thread
     call_id = f"{message_id}:{index}"
-    provider_call_id = as_text(block.get("id"))
+    provider_call_id = as_call_id(block.get("id"))
     tool = as_text(block.get("name"))
     arguments = block.get("input")
-    text = arguments if isinstance(arguments, str) else as_json(arguments or {})
+    if isinstance(arguments, str):
+        text = arguments  # they did not parse
+    else:
+        text = "{}" if arguments is None else as_json(arguments)
     event = ToolCallRequested(
         call_id=call_id,
         provider_call_id=provider_call_id,
@@ -167,7 +171,7 @@ def _requested(scribe: Scribe, message_id: str, index: int, block: Json, slot: i
     )
     scribe.write(slot, event, AGENT)
     thread.open_calls.setdefault(provider_call_id, []).append(
-        OpenCall(call_id, scribe.record.uuid)
+        OpenCall(call_id, scribe.record.uuid, as_text(as_object(block.get("input")).get("prompt")))
     )
     thread.calls[provider_call_id] = call_id
 
@@ -196,9 +200,9 @@ def _configured(scribe: Scribe, model: str) -> None:
 
 
 def map_user(scribe: Scribe) -> str:
-    """A user record; foreign if it holds nothing that anybody said."""
+    """A user record; foreign if it holds nothing that anybody said, or not as blocks."""
     blocks = scribe.record.blocks
-    if not blocks:
+    if not blocks or not scribe.record.has_only_blocks:
         return FOREIGN
     results = [(i, b) for i, b in enumerate(blocks) if b.get("type") == "tool_result"]
     for index, block in results:
@@ -212,7 +216,7 @@ def map_user(scribe: Scribe) -> str:
 def _result(scribe: Scribe, block: Json, slot: int) -> None:
     thread = scribe.thread
     record = scribe.record
-    provider_call_id = as_text(block.get("tool_use_id"))
+    provider_call_id = as_call_id(block.get("tool_use_id"))
     callers = (as_id(record.fields.get("sourceToolAssistantUUID")), record.parent)
     call_id = (
         thread.close_call(provider_call_id, callers)
@@ -243,7 +247,7 @@ def _said(scribe: Scribe, raw: list[Json], *, mid_turn: bool) -> None:
     """What stands in a user record beside results: mostly a prompt."""
     record = scribe.record
     said = tuple(block_of(block, None) for block in raw)
-    text = "".join(as_text(block.get("text")) for block in raw)
+    text = record.text
     begin = text[:200].lstrip()
     origin = as_id(as_object(record.fields.get("origin")).get("kind"))
     if record.flag("isCompactSummary"):

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, cast
 
+import rfc8785
+
 from foldline.producers.importing import Piece
 from foldline.schemas.blocks import clean_text
 from foldline.schemas.events import Usage
@@ -57,6 +59,11 @@ def as_id(value: object) -> str:
     return text
 
 
+def as_call_id(value: object) -> str:
+    """A provider's id of a call, as text whatever it is; without one an empty string."""
+    return as_text(value if isinstance(value, str) else str(value or ""))
+
+
 def as_count(value: object) -> int | None:
     """The value if it is a count that a log can hold, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -67,6 +74,14 @@ def as_count(value: object) -> int | None:
 def as_json(value: object) -> str:
     """JSON text of a decoded value."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def canonical_json(value: object) -> str:
+    """RFC 8785 JSON; sorted JSON of what that form cannot hold, such as large numbers."""
+    try:
+        return rfc8785.dumps(cast("Json", value)).decode()
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError):
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def micros_of(value: object) -> int | None:
@@ -96,7 +111,7 @@ def usage_of(value: object) -> Usage | None:
     return Usage(
         **{name: as_count(usage.get(key)) for key, name in known.items()},
         reasoning_output_tokens=as_count(details.get("thinking_tokens")),
-        extra_json=json.dumps(extra, sort_keys=True, ensure_ascii=False) if extra else None,
+        extra_json=canonical_json(extra) if extra else None,
     )
 
 
@@ -177,11 +192,25 @@ class Record:
 
     @cached_property
     def blocks(self) -> list[Json]:
-        """The message's content as blocks; what is none is left out."""
+        """The message's content as blocks: a bare string is a text, null is none."""
         content = self.message.get("content")
-        if isinstance(content, str):
-            return [{"type": "text", "text": content}]
-        return [as_object(block) for block in as_list(content) if as_object(block)]
+        items = [content] if isinstance(content, str) else as_list(content)
+        texts = ({"type": "text", "text": i} if isinstance(i, str) else i for i in items)
+        return [as_object(block) for block in texts if as_object(block)]
+
+    @cached_property
+    def text(self) -> str:
+        """What the text blocks of its message say."""
+        return "".join(as_text(block.get("text")) for block in self.blocks)
+
+    @property
+    def has_only_blocks(self) -> bool:
+        """Whether `blocks` leaves nothing of the message's content out."""
+        content = self.message.get("content")
+        if content is None or isinstance(content, str):
+            return True
+        items = as_list(content)
+        return items == content and all(isinstance(i, dict | str | None) for i in items)
 
     def flag(self, name: str) -> bool:
         """Whether a field is true."""

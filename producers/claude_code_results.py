@@ -38,7 +38,7 @@ DENIED_BY_POLICY = re.compile(
     r"|\w+(?::[\w-]+)? hook error:|.{0,200}hook blocking error",
     re.DOTALL,
 )
-FEEDBACK = "the user said:\n"
+FEEDBACK = "the user said:"
 INTERRUPT_MARKERS = (
     "[Request interrupted by user]",
     "[Request interrupted by user for tool use]",
@@ -120,7 +120,7 @@ def _denied(call_id: str, text: str, output: Blocks) -> tuple[KnownEvent, ...]:
         call_id=call_id,
         decided_by="POLICY" if by_policy else "PERSON",
         policy="harness" if by_policy else None,
-        feedback=(text_block(feedback),) if feedback else (),
+        feedback=(text_block(feedback.lstrip()),) if feedback.strip() else (),
     )
     shown = ToolResultProjected(call_id=call_id, form="denied", blocks=output)
     return denied, shown

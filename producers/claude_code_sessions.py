@@ -41,10 +41,14 @@ NOTHING = "nothing"
 
 @dataclass(slots=True)
 class OpenCall:
-    """A tool call without result, and the record that requested it."""
+    """A tool call without result, and the record that requested it.
+
+    `prompt` is what a subagent is told by it, else empty.
+    """
 
     call_id: str
     record_uuid: str
+    prompt: str = ""
 
 
 @dataclass(slots=True)
@@ -103,6 +107,17 @@ class Thread:
         if not waiting:
             del self.open_calls[provider_call_id]
         return call.call_id
+
+    def call_of_agent(self, requester: str, prompt: str) -> str | None:
+        """The open call of a subagent: of the record that it follows, or by its prompt.
+
+        Where several could be it, none is: nothing is guessed.
+        """
+        waiting = [call for calls in self.open_calls.values() for call in calls]
+        known = [call for call in waiting if requester and call.record_uuid == requester]
+        told = [call for call in known or waiting if prompt and call.prompt == prompt]
+        found = told or known
+        return found[0].call_id if len(found) == 1 else None
 
 
 @dataclass(slots=True)

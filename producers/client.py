@@ -24,7 +24,7 @@ from foldline.processors.open_log import open_log
 from foldline.producers.appender import Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id, wall_clock
 from foldline.producers.lease import LeaseKeeper
-from foldline.producers.link import READERS_MAX, Link, Stamp
+from foldline.producers.link import FOLLOWERS_MAX, READERS_MAX, Link, Stamp
 from foldline.producers.mirrored import MirroredSession
 from foldline.producers.owned import OwnedSession
 from foldline.producers.prepare import Preparer, Redacts, blocks_of
@@ -141,6 +141,9 @@ class Client:
             clock=wall_clock,
             lane=ThreadPoolExecutor(1, thread_name_prefix="foldline-append"),
             readers=ThreadPoolExecutor(READERS_MAX, thread_name_prefix="foldline-read"),
+            followers=ThreadPoolExecutor(
+                FOLLOWERS_MAX, thread_name_prefix="foldline-follow"
+            ),
         )
 
     @property
@@ -173,6 +176,7 @@ class Client:
         link.keeper.close()
         link.lane.shutdown()
         link.readers.shutdown()
+        link.followers.shutdown()
         if isinstance(self._url, str):
             link.log.close()
 

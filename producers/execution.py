@@ -12,8 +12,12 @@
 
 import asyncio
 import inspect
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+from pydantic import ValidationError
 
 from foldline.errors import StartTooLateError
 from foldline.faults import crash_point
@@ -33,6 +37,7 @@ from foldline.producers.tools import (
     ToolError,
     ToolOutput,
     ToolResult,
+    in_words,
     said_blocks,
 )
 from foldline.schemas.blocks import Blocks, text_block
@@ -125,7 +130,9 @@ class Execution:
         tool = self._attempt.tool
         if inspect.iscoroutinefunction(tool.run):
             return asyncio.ensure_future(self._in_loop())
-        return run_apart(self._in_thread, name=f"foldline-tool-{tool.name}")
+        loop = asyncio.get_running_loop()
+        in_thread = partial(self._in_thread, loop)
+        return run_apart(in_thread, name=f"foldline-tool-{tool.name}")
 
     def _check_in_time(self) -> None:
         """The last thing before the effect, in the thread where it happens."""
@@ -137,11 +144,19 @@ class Execution:
 
     async def _in_loop(self) -> Any:
         self._check_in_time()
-        return await self._attempt.tool.run(self._attempt.arguments, self._context)
+        try:
+            return await self._attempt.tool.run(self._attempt.arguments, self._context)
+        except SystemExit as error:
+            # Out of a task it would end the event loop, and every other session with it.
+            raise ToolError(f"SystemExit: {error}") from error
 
-    def _in_thread(self) -> Any:
+    def _in_thread(self, loop: asyncio.AbstractEventLoop) -> Any:
         self._check_in_time()
-        return self._attempt.tool.run(self._attempt.arguments, self._context)
+        given = self._attempt.tool.run(self._attempt.arguments, self._context)
+        if inspect.isawaitable(given):
+            # A function around a coroutine function: nothing has happened yet.
+            return asyncio.run_coroutine_threadsafe(_awaited(given), loop).result()
+        return given
 
     async def _never_begun(self) -> ToolResult:
         """It was to stop before its effect began: that is certain, and recorded."""
@@ -230,7 +245,13 @@ class Execution:
         error = work.exception()
         if error is not None:
             return self._failed(error)
-        match work.result():
+        try:
+            return self._given(work.result())
+        except ValidationError as problem:  # an exit code or a handle that is none
+            return self._failed(problem)
+
+    def _given(self, value: object) -> tuple[Outcome, ToolResult]:
+        match value:
             case Background() as background:
                 return self._backgrounded(background)
             case ToolOutput() as output:
@@ -254,7 +275,8 @@ class Execution:
     def _failed(self, error: BaseException) -> tuple[Outcome, ToolResult]:
         attempt = self._attempt
         layer, executed = _judged(error)
-        blocks = (text_block(str(error)),) if str(error) else ()
+        said = in_words(error)
+        blocks = (text_block(said),) if said else ()
         event = ToolExecutionFailed(
             call_id=attempt.call.call_id,
             attempt=attempt.number,
@@ -289,6 +311,10 @@ class Execution:
             stop_confirmed=True,
         )
         return event, Cancelled(attempt.call, reason, stop_confirmed=True)
+
+
+async def _awaited(given: Awaitable[Any]) -> Any:
+    return await given
 
 
 def _was_stopped(work: Work) -> bool:

@@ -1,5 +1,6 @@
 """The events that a context is built from, read once and then only their tail."""
 
+from collections.abc import Sequence
 from typing import cast
 
 from foldline.producers.ownership import Ownership
@@ -36,7 +37,6 @@ class History:
         if missing_steering(self._events):
             await self._begin(0)
             await self._read_tail()
-        await self._read_texts()
         return build(
             Sources(self._events, max(self._base_seq, 0), self._set_up, self._texts)
         )
@@ -53,6 +53,7 @@ class History:
         self._base_seq = base_seq
         self._events = []
         self._set_up = []
+        self._texts = {}
         if not base_seq:
             return
         log = self._owner.link.log
@@ -65,14 +66,17 @@ class History:
         refs += [*state.instructions.values(), *state.constraints.values()]
         for seq in sorted({ref.seq for ref in refs if ref is not None}):
             self._set_up.extend(await self._owner.events(seq - 1, seq))
+        await self._read_texts(self._set_up)
 
     async def _read_tail(self) -> None:
         last = self._events[-1].seq if self._events else max(self._base_seq, 0)
-        self._events.extend(await self._owner.events(last))
+        tail = await self._owner.events(last)
+        await self._read_texts(tail)
+        self._events.extend(tail)
 
-    async def _read_texts(self) -> None:
+    async def _read_texts(self, events: Sequence[Recorded]) -> None:
         blobs = self._owner.link.log.blobs
-        for sha256 in text_blobs([*self._set_up, *self._events]):
+        for sha256 in text_blobs(events):
             if sha256 not in self._texts:
                 data = await self._owner.link.read(blobs.get, sha256)
                 self._texts[sha256] = data.decode("utf-8", "replace")

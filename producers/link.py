@@ -14,13 +14,17 @@ from foldline.producers.lease import LeaseKeeper
 from foldline.producers.prepare import Draft, Preparer
 from foldline.schemas.envelope import Actor, Envelope
 from foldline.schemas.events import KnownEvent
+from foldline.schemas.recorded import Recorded
 from foldline.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 READERS_MAX = 8
-"""How many reads of one client go on at once; one that follows holds one of them."""
+"""How many reads of one client go on at once."""
+
+FOLLOWERS_MAX = 16
+"""How many sessions one client looks at for new events at once; others wait their turn."""
 
 FOLLOW_MS = 250
 """How long one look for new events waits; then it is asked again, or given up."""
@@ -50,6 +54,7 @@ class Link:
     clock: Clock
     lane: ThreadPoolExecutor
     readers: ThreadPoolExecutor
+    followers: ThreadPoolExecutor
 
     def appender(self, session_id: str, known_seq: int) -> Appender:
         """A way of appends to one session."""
@@ -69,6 +74,16 @@ class Link:
         """Run something that blocks on the log in a thread for reads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.readers, partial(function, *args, **kwargs))
+
+    async def follow(self, session_id: str, *, after_seq: int) -> list[Recorded]:
+        """The next events of a session; none where none comes for a moment.
+
+        In threads of their own: who waits here keeps nobody from reading.
+        """
+        wait = partial(
+            self.log.follow, session_id, after_seq=after_seq, timeout_ms=FOLLOW_MS
+        )
+        return await asyncio.get_running_loop().run_in_executor(self.followers, wait)
 
     def draft(
         self,
@@ -92,4 +107,6 @@ class Link:
             turn_id=stamp.turn_id,
             batch_id=stamp.batch_id,
         )
-        return Draft(envelope, event, expected_seq, requires)
+        return Draft(
+            envelope, event, expected_seq, requires, sent_before=event_id is not None
+        )

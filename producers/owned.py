@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from foldline.errors import FoldlineError, SettingsError
 from foldline.producers.appender import Appender, raise_refused
 from foldline.producers.calls import pending_call
+from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
 from foldline.producers.link import Link
 from foldline.producers.ownership import Ownership
@@ -57,7 +58,7 @@ class OwnedSession(Session):
             appender=appender,
             claim=claim,
         )
-        self._turn: Turn | None = None
+        self._history = History(self._owner)
 
     @property
     def epoch(self) -> int:
@@ -80,8 +81,7 @@ class OwnedSession(Session):
         if blocks:
             message = UserMessage(message_id=fresh_id(), blocks=blocks)
             opening.append(self._external(message, turn_id=turn_id))
-        self._turn = Turn(self._owner, turn_id, opening)
-        return self._turn
+        return Turn(self._owner, self._history, turn_id=turn_id, opening=opening)
 
     async def resume_turn(self) -> Turn:
         """Go on with the turn that is open: after `take` and `recover`.
@@ -92,8 +92,7 @@ class OwnedSession(Session):
         state = await self._owner.state()
         if state.turn is None:
             raise SettingsError("resume_turn", self.session_id, "no turn is open")
-        self._turn = Turn(self._owner, state.turn.turn_id, ())
-        return self._turn
+        return Turn(self._owner, self._history, turn_id=state.turn.turn_id)
 
     async def recover(
         self, toolbox: Toolbox, *, policy: RecoveryPolicy | None = None
@@ -167,9 +166,7 @@ class OwnedSession(Session):
 
     async def suspend(self, reason: str = "") -> Verdict:
         """Rest until somebody takes the session; an open turn stays open."""
-        verdict = await self.append(SessionSuspended(reason=reason))
-        self._leave_turn()
-        return verdict
+        return await self._end(SessionSuspended(reason=reason))
 
     async def complete(self, outcome: str = "DONE", said: Said = ()) -> Verdict:
         """The session reached its end."""
@@ -211,11 +208,8 @@ class OwnedSession(Session):
         return state.turn.turn_id if state.turn else None
 
     async def _end(self, event: KnownEvent) -> Verdict:
+        """What ends or suspends the session leaves it to whoever claims it next."""
         verdict = await self.append(event)
-        self._leave_turn()
+        self._owner.over = True
+        await self._link.read(self._link.keeper.release, self.session_id)
         return verdict
-
-    def _leave_turn(self) -> None:
-        """What ends or suspends the session leaves its turn to nobody here."""
-        if self._turn is not None:
-            self._turn.leave()

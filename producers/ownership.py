@@ -66,6 +66,8 @@ class Ownership:
         self.session_id = session_id
         self.epoch = claim.epoch
         self.fenced: FencedError | None = None
+        self.over = False
+        """Whether this owner suspended or ended the session: it decides nothing more."""
         self.problems: list[FoldlineError] = []
         self._appender = appender
         self._actor = Actor(kind="AGENT", id=agent or link.writer)
@@ -269,6 +271,8 @@ class Ownership:
 
 def _withheld(draft: Draft, outcome: Outcome, error: FoldlineError) -> Draft:
     """The same outcome with a note in the place of its content."""
-    note = (text_block(f"[not recorded: {error}]"),)
     where = "output" if hasattr(outcome, "output") else "blocks"
-    return replace(draft, event=outcome.model_copy(update={where: note}))
+    changed: dict[str, object] = {where: (text_block(f"[not recorded: {error}]"),)}
+    if isinstance(outcome, ToolExecutionCompleted):
+        changed["exit_code"] = None  # a tool's own: it may be beyond 64 bits
+    return replace(draft, event=outcome.model_copy(update=changed))

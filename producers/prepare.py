@@ -23,10 +23,11 @@ from typing import Protocol, cast
 import rfc8785
 
 from foldline.errors import EncodeError
+from foldline.processors.admission import MAX_CONTENT_BYTES
 from foldline.processors.blobs import BlobStore
 from foldline.producers.identity import derived_id
 from foldline.schemas.blocks import Blob, Block, Blocks, Body, clean_text, text_of
-from foldline.schemas.codec import MAX_EVENT_BYTES, clean_record, encode_content
+from foldline.schemas.codec import clean_record, encode_content
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     KnownEvent,
@@ -43,9 +44,6 @@ PREVIEW_CHARS = 1_000
 """How much of a body that went to the blob store stays readable in the event."""
 
 TEXT = "text/plain; charset=utf-8"
-
-CONTENT_MAX_BYTES = MAX_EVENT_BYTES - 8_000
-"""The event's limit, less what its envelope and admission add."""
 
 SMALLEST_INLINE_BYTES = 512
 """Where making an event smaller stops: what is still too large is answered TOO_LARGE."""
@@ -69,13 +67,15 @@ class Redacts(Protocol):
 class Draft:
     """An event on its way to the log, as its writer made it.
 
-    `expected_seq` and `requires` are those of the append.
+    `expected_seq` and `requires` are those of the append. `sent_before` says that its
+    event_id may be in the log already, from whenever and whomever.
     """
 
     envelope: Envelope
     event: KnownEvent
     expected_seq: int | None = None
     requires: tuple[str, ...] = ()
+    sent_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,7 @@ class Prepared:
     expected_seq: int | None
     requires: tuple[str, ...]
     redacted: bool = False
+    sent_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Preparer:
             draft.expected_seq,
             draft.requires,
             redacted=bool(counts),
+            sent_before=draft.sent_before,
         )
         return [main, _redaction(draft.envelope, counts)] if counts else [main]
 
@@ -132,7 +134,7 @@ class Preparer:
             return event, content  # so is every body in it
         stored = self._stored(event, limit)
         content = encode_content(stored)
-        while len(content) > CONTENT_MAX_BYTES and limit > SMALLEST_INLINE_BYTES:
+        while len(content) > MAX_CONTENT_BYTES and limit > SMALLEST_INLINE_BYTES:
             limit //= 2
             stored = self._stored(stored, limit)
             content = encode_content(stored)

@@ -12,7 +12,7 @@ from foldline.errors import SessionNotFoundError
 from foldline.processors.log import Log
 from foldline.producers.appender import Answers, Appender, Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id
-from foldline.producers.link import FOLLOW_MS, Link, Stamp
+from foldline.producers.link import Link, Stamp
 from foldline.producers.prepare import Draft, blocks_of
 from foldline.schemas.blocks import Blob, Block, json_block
 from foldline.schemas.events import (
@@ -81,12 +81,7 @@ class Session:
     async def follow(self, after_seq: int = 0) -> AsyncIterator[Recorded]:
         """Every event after a seq, those that are still to come included; never ends."""
         while True:
-            for recorded in await self._link.read(
-                self._link.log.follow,
-                self.session_id,
-                after_seq=after_seq,
-                timeout_ms=FOLLOW_MS,
-            ):
+            for recorded in await self._link.follow(self.session_id, after_seq=after_seq):
                 after_seq = recorded.seq
                 yield recorded
 

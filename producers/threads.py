@@ -25,6 +25,11 @@ def run_apart(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:
 def _run(function: Callable[[], T], done: "Future[T]") -> None:
     try:
         value = function()
+    except StopIteration as error:
+        # No future of asyncio can hold one: whoever waits would wait for ever.
+        raised = RuntimeError("it raised StopIteration")
+        raised.__cause__ = error
+        done.set_exception(raised)
     except BaseException as error:  # noqa: BLE001 - raised again by who waits
         done.set_exception(error)
     else:

@@ -168,6 +168,12 @@ class ToolRun:
             # Somebody answered in the same moment: the call is closed all the same.
             denied = denied.model_copy(update={"request_id": None})
             answers = await self._owner.attempt([self._draft(denied)])
+        if answers[0].verdict.rule == "no_request":
+            # And the answer had closed it: that is what became of it.
+            state = await self._owner.state()
+            known = await result_in_log(self._owner, call, state)
+            if known is not None:
+                return known
         raise_refused(answers)
         return Cancelled(call, self.interrupted, stop_confirmed=True)
 
@@ -296,15 +302,10 @@ class ToolRun:
     # --- what happens meanwhile ------------------------------------------------------
 
     async def _watch(self, after_seq: int) -> None:
-        log = self._owner.link.log
+        link = self._owner.link
         while True:
             try:
-                events = await self._owner.link.read(
-                    log.follow,
-                    self._owner.session_id,
-                    after_seq=after_seq,
-                    timeout_ms=FOLLOW_MS,
-                )
+                events = await link.follow(self._owner.session_id, after_seq=after_seq)
             except LogUnavailableError:
                 await asyncio.sleep(FOLLOW_MS / 1000)
                 continue

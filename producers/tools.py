@@ -47,7 +47,6 @@ class ToolContext:
         self.deadline_s = deadline_s
         self.reason = ""
         self._stop = threading.Event()
-        self._loop = asyncio.get_running_loop()
         self._signal = asyncio.Event()
 
     @property
@@ -231,7 +230,18 @@ def said_blocks(said: object) -> Blocks:
         items = cast("Sequence[object]", said)
         if all(isinstance(item, Block) for item in items):
             return cast("Blocks", tuple(items))
-    return (json_block(json.dumps(said, ensure_ascii=False, default=str)),)
+    try:
+        return (json_block(json.dumps(said, ensure_ascii=False, default=in_words)),)
+    except Exception:  # noqa: BLE001 - what a tool gave is recorded, whatever it is
+        return (text_block(in_words(said)),)
+
+
+def in_words(value: object) -> str:
+    """`str` of anything, also of what has none: the effect happened all the same."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - its own __str__ raised
+        return f"[a {type(value).__name__} that cannot be shown]"
 
 
 # --- what became of a call -----------------------------------------------------------

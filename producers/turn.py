@@ -47,12 +47,19 @@ class Turn:
     for whoever resumes it. A turn that was lost to another owner ends nothing.
     """
 
-    def __init__(self, owner: Ownership, turn_id: str, opening: Sequence[Draft]) -> None:
+    def __init__(
+        self,
+        owner: Ownership,
+        history: History,
+        *,
+        turn_id: str,
+        opening: Sequence[Draft] = (),
+    ) -> None:
         self.turn_id = turn_id
         self.interrupted = ""
         self._owner = owner
+        self._history = history
         self._opening = opening
-        self._history = History(owner)
         self._over = False
         self._cancelled = ""
 
@@ -67,7 +74,8 @@ class Turn:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._over or isinstance(error, (FencedError, LogError)):
+        over = self._over or self._owner.over
+        if over or isinstance(error, (FencedError, LogError)):
             return
         if error is None:
             outcome = "ABORTED" if self._cancelled else "DONE"
@@ -266,10 +274,10 @@ class ModelCall:
             FencedError: another owner has the session.
             LogUnavailableError: not recorded.
         """
-        self._ended = True
         if not self._answered:
             self._answered = self._answer(response)
         answers = await self._owner.attempt(self._answered)
+        self._ended = True  # what could not be made or written is recorded on leaving
         calls: dict[str, PendingCall] = {}
         for sent in answers:
             if isinstance(sent.event, ToolCallRequested):

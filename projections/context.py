@@ -95,8 +95,12 @@ class Context:
 
     def sha256(self) -> bytes:
         """The hash of what is shown: the same on every rebuild."""
-        shown = [_plain(self.tools), _plain(self.messages)]
-        text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(
+            [self.tools, self.messages],
+            ensure_ascii=False,
+            separators=(",", ":"),
+            default=_plain,
+        )
         return hashlib.sha256(text.encode()).digest()
 
 
@@ -177,10 +181,11 @@ def _find_blobs(value: object, found: dict[bytes, Blob]) -> None:
 
 def _plain(value: object) -> object:
     """A context's parts as JSON can hold them."""
-    if isinstance(value, tuple):
-        return [_plain(item) for item in cast("tuple[object, ...]", value)]
     if isinstance(value, (Part, Message)):
-        return [_plain(getattr(value, field.name)) for field in fields(value)]
+        return [getattr(value, name) for name in _FIELDS[type(value)]]
     if isinstance(value, Record):
-        return [_plain(item) for item in value.__dict__.values()]
-    return value.hex() if isinstance(value, bytes) else value
+        return list(value.__dict__.values())
+    return cast("bytes", value).hex()
+
+
+_FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in (Part, Message)}

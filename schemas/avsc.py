@@ -119,3 +119,13 @@ def _named(record_class: type[Record], named: set[str]) -> Json:
         "doc": " ".join((record_class.__doc__ or "").split()),
         "fields": _fields(record_class, named),
     }
+
+
+def without_docs(schema: Any) -> Any:
+    """A schema without its docs: what says how bytes are read."""
+    if isinstance(schema, list):
+        return [without_docs(item) for item in cast("list[Any]", schema)]
+    if isinstance(schema, dict):
+        fields = cast("dict[str, Any]", schema)
+        return {k: without_docs(v) for k, v in fields.items() if k != "doc"}
+    return schema

@@ -195,10 +195,6 @@ class Codec:
         envelope = Envelope.trusted(fields)
         return Recorded(envelope, reader.model.trusted(own), body, schema_id, False)  # noqa: FBT003
 
-    def type_name(self, schema_id: int) -> str:
-        """The logical type that a schema id stands for."""
-        return self._reader(schema_id).event_type
-
     def _unmodelled(self, reader: Reader, schema_id: int, body: bytes) -> Recorded:
         if reader.event_type in EVENT_TYPES and reader.upcaster is None:
             raise NewerFormatError(f"event type {reader.event_type}", reader.version, 1)

@@ -22,6 +22,7 @@ from avro.compatibility import (
 from avro.schema import parse
 
 from foldline.errors import SchemaError
+from foldline.schemas.avsc import without_docs
 from foldline.schemas.changes import changes
 from foldline.schemas.frozen import (
     FOLDER,
@@ -34,7 +35,6 @@ from foldline.schemas.frozen import (
     path_of,
     sha256_of,
     versions_of,
-    without_docs,
 )
 from foldline.schemas.shape import misshapen
 from foldline.schemas.upcasters import UPCASTERS

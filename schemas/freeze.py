@@ -7,6 +7,7 @@ record of a new name and an upcaster.
 from pathlib import Path
 
 from foldline.errors import SchemaError
+from foldline.schemas.avsc import without_docs
 from foldline.schemas.compat import broken_between, broken_shape, tampered
 from foldline.schemas.frozen import (
     FOLDER,
@@ -18,7 +19,6 @@ from foldline.schemas.frozen import (
     sha256_of,
     text_of,
     versions_of,
-    without_docs,
     write_ledger,
 )
 

@@ -75,16 +75,6 @@ def text_of(schema: AvroSchema) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def without_docs(schema: Any) -> Any:
-    """A schema without its docs: what says how bytes are read."""
-    if isinstance(schema, list):
-        return [without_docs(item) for item in cast("list[Any]", schema)]
-    if isinstance(schema, dict):
-        fields = cast("AvroSchema", schema)
-        return {k: without_docs(v) for k, v in fields.items() if k != "doc"}
-    return schema
-
-
 def sha256_of(path: Path) -> str:
     """The hash of a file, in hex."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

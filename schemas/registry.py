@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, cast
 
-from foldline.schemas.avsc import event_schema
+from foldline.schemas.avsc import event_schema, without_docs
 from foldline.schemas.events import EVENT_TYPES
 
 
@@ -128,13 +128,4 @@ def fingerprint_of(text: str) -> bytes:
 def published_text(name: str) -> str:
     """The schema of an event type as a log stores it: compact, without its docs."""
     schema = event_schema(EVENT_TYPES[name])
-    return json.dumps(_without_docs(schema), separators=(",", ":"))
-
-
-def _without_docs(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_docs(item) for item in cast("list[Any]", schema)]
-    if isinstance(schema, dict):
-        fields = cast("dict[str, Any]", schema)
-        return {k: _without_docs(v) for k, v in fields.items() if k != "doc"}
-    return schema
+    return json.dumps(without_docs(schema), separators=(",", ":"))

@@ -7,6 +7,7 @@ person decides) is filled in, and what a request already says is taken from it.
 
 import getpass
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -113,7 +114,10 @@ def _json(what: str, text: str) -> Any:
     """JSON as the standard has it: no NaN, no infinity, no key twice, not too deep."""
     try:
         return json.loads(
-            text, parse_constant=_no_constant, object_pairs_hook=_no_key_twice
+            text,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=_no_key_twice,
         )
     except (ValueError, RecursionError) as error:
         raise UsageError(what, f"JSON; {error}") from error
@@ -121,6 +125,13 @@ def _json(what: str, text: str) -> Any:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits} is too large")
+    return number
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import threading
 
 from foldline.processors.fold import initial, replay
-from foldline.processors.log import Log
+from foldline.processors.log import FOLLOW_MAX_EVENTS, Log
 from foldline.processors.memory_log import MemoryLog
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
@@ -138,6 +138,16 @@ class ReadingContract:
         (later,) = log.follow(session_id, after_seq=1, timeout_ms=30_000)
         writer.join()
         assert later.seq == 2
+
+    def test_follow_hands_a_long_backlog_over_in_parts(self, story: LogStory) -> None:
+        told(story, FOLLOW_MAX_EVENTS + 10)
+        log, seqs = story.log, list[int]()
+        while found := log.follow(
+            story.session_id, after_seq=seqs[-1] if seqs else 0, timeout_ms=0
+        ):
+            assert len(found) <= FOLLOW_MAX_EVENTS
+            seqs.extend(recorded.seq for recorded in found)
+        assert seqs == list(range(1, FOLLOW_MAX_EVENTS + 12))
 
     def test_follow_waits_for_a_session_that_is_yet_to_come(self, log: Log) -> None:
         story = LogStory(log)

@@ -211,3 +211,18 @@ def test_a_large_text_goes_to_the_blob_store(run: Run, tmp_path: Path) -> None:
     assert done.code == 0
     assert last_event(run)["event"]["blocks"][0]["body"]["blob"]["size"] == 220_000
     assert run("verify", "--json").json()["ok"] is True
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("UserFeedback", "target=x", "score=1e400"),
+        ("ToolOutcomeUnknown", "call_id=c", "reason=r", f"attempt={'9' * 30}"),
+    ],
+)
+def test_a_number_that_no_event_holds_is_a_usage_error(
+    run: Run, fields: tuple[str, ...]
+) -> None:
+    options = [word for field in fields[1:] for word in ("--field", field)]
+    done = run("append", "open-1", "--type", fields[0], *options)
+    assert (done.code, done.out) == (2, "")

@@ -204,3 +204,13 @@ def test_a_state_stays_small_however_long_the_session_is() -> None:
     assert len(story.state.finished) == FINISHED_KEPT
     assert story.state.counts["ToolExecutionCompleted"] == 300
     assert story.state.usage.input_tokens == 15_000
+
+
+def test_a_correction_of_a_call_that_is_no_longer_listed_changes_no_total() -> None:
+    """What was counted for it is not known any more, and counting it twice is worse."""
+    story = h.session(mode="MIRRORED")
+    for number in range(FINISHED_KEPT + 1):
+        story.given(h.model_completes(f"m{number}", usage={"input_tokens": 10}))
+    story.given(h.usage_corrected("m0", input_tokens=12))
+    assert story.state.usage.input_tokens == 10 * (FINISHED_KEPT + 1)
+    assert story.state.anomalies["correction_of_unknown_call"] == 1

@@ -162,3 +162,12 @@ def test_a_mirror_takes_steps_that_no_table_has() -> None:
     story.given(h.turn(), TurnEnded(outcome="DONE"), h.turn_ends())
     assert story.state.status == "IDLE"
     assert story.state.anomalies == {"turn_in_turn": 1, "end_without_turn": 1}
+
+
+def test_a_turn_takes_its_scheduled_retries_with_it() -> None:
+    """A mirror's source never says that the retried call began: its turn's end does."""
+    for mode in ("OWNED", "MIRRORED"):
+        story = h.session(mode=mode).given(h.turn(), h.retry("m"))
+        assert story.state.retries
+        story.given(h.turn_ends())
+        assert not story.state.retries

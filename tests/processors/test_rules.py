@@ -120,6 +120,17 @@ def a_compaction_was_planned_before_the_first_claim() -> Verdict:
     return story.given(h.turn()).when(h.compaction(1, 2))
 
 
+@breaks("grant_exists")
+def a_grant_has_the_id_of_one_in_force() -> Verdict:
+    story = h.waiting().given(h.grant(scope="SESSION"), h.request("m:1"), h.ask("r2", "m:1"))
+    return story.when(h.grant("r2", "m:1", scope="TURN"))
+
+
+@breaks("grant_exists")
+def a_grant_has_no_id() -> Verdict:
+    return h.waiting().when(h.grant(grant_id=""))
+
+
 @breaks("no_such_grant")
 def an_earlier_grant_was_for_another_tool() -> Verdict:
     story = h.waiting().given(h.grant(scope="SESSION"), h.request("m:1", tool="rm"))

@@ -133,6 +133,19 @@ def test_an_agent_with_an_id_is_a_child_session_with_its_call(
     assert "AssistantMessage" in into.types(child)
 
 
+def test_an_agent_that_is_not_yet_named_is_of_the_call_with_its_prompt(
+    script: Transcript, into: Import
+) -> None:
+    calls = [tool_use("c1", "Task", prompt="a"), tool_use("c2", "Task", prompt="b")]
+    script.user("go")
+    script.assistant("m1", *calls, tool_use("c3", "Task", prompt="b"))
+    for agent, prompt in (("a1", "a"), ("a2", "b")):
+        script.user(prompt, agentId=agent, isSidechain=True, parentUuid=None)
+    into.take(script)
+    created = [into.of(SessionCreated, f"{SESSION}/agent-{a}")[0] for a in ("a1", "a2")]
+    assert [one.parent_call_id for one in created] == ["m1:0", None]
+
+
 def test_progress_of_an_agent_is_foreign_and_links_its_call(
     script: Transcript, into: Import
 ) -> None:
@@ -220,11 +233,11 @@ def test_a_known_id_with_other_content_is_kept_and_flagged(
 ) -> None:
     first = script.user("one")
     other = first | {"message": {"role": "user", "content": "another"}}
-    script.records += [other, other]
+    script.records += [other, other, first]
     report = into.take(script)
-    assert (report.copies, report.flagged) == (0, 2)
+    assert (report.copies, report.flagged) == (2, 1)
     said = [text_of(one.blocks) for one in into.of(UserMessage)]
-    assert said == ["one", "another", "another"]
+    assert said == ["one", "another"]
 
 
 def test_ids_that_somebody_redacted_are_no_ids(into: Import) -> None:

@@ -80,7 +80,7 @@ def test_a_type_not_known_here_is_shown_with_its_fields() -> None:
             "MoonPhaseChanged", {"phase": "full", "brightness": 0.5}
         )
         assert (recorded.body, recorded.envelope) == (body, ENVELOPE)
-        assert recorded.type == codec.type_name(0) == "MoonPhaseChanged"
+        assert recorded.type == "MoonPhaseChanged"
 
 
 @pytest.mark.parametrize("place", [0, 57, 199])
