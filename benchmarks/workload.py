@@ -253,6 +253,8 @@ class Writer:
         self._log = log
         self._session_id = session_id
         self._writer = str(uuid_utils.uuid7())
+        self._agent = Actor(kind="AGENT", id=self._writer)
+        self._person = Actor(kind="PERSON", id="ada")
         self._turn_id: str | None = None
         self.seq = 0
 
@@ -261,17 +263,13 @@ class Writer:
         event = step.event
         if isinstance(event, TurnStarted):
             self._turn_id = str(uuid_utils.uuid7())
-        actor = Actor(
-            kind="PERSON" if step.person else "AGENT",
-            id="ada" if step.person else self._writer,
-        )
         envelope = Envelope(
             event_id=str(uuid_utils.uuid7()),
             session_id=self._session_id,
             occurred_at=time.time_ns() // 1000,
             writer=self._writer,
             epoch=0 if step.person else 1,
-            actor=actor,
+            actor=self._person if step.person else self._agent,
             turn_id=self._turn_id,
             batch_id=step.batch_id,
         )

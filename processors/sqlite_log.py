@@ -27,6 +27,7 @@ from foldline.processors.sqlite_file import (
 from foldline.processors.sqlite_inspect import problems_below
 from foldline.processors.sqlite_leases import SqliteLeases
 from foldline.processors.sqlite_read import (
+    Head,
     Readers,
     head_hash_of,
     head_of,
@@ -270,7 +271,32 @@ class SqliteLog:
             head = head_of(reader, session_id)
             if head is None or not 1 <= at_seq <= head.seq:
                 return None
-            return self._restored(reader, session_id, head.key, at_seq)
+            state = self._restored(reader, session_id, head.key, at_seq)
+            self._check_link(reader, head, state)
+            return state
+
+    def _check_link(
+        self, connection: sqlite3.Connection, head: Head, state: SessionState | None
+    ) -> None:
+        """Compare the last event that was folded with what is known of it afterwards."""
+        if state is None:
+            return
+        linked = head.head_hash
+        if state.seq < head.seq:
+            after = read_events(
+                connection, head.key, after_seq=state.seq, upto_seq=state.seq + 1
+            )
+            linked = next((self._prev_hash(stored) for stored in after), None)
+        if linked != state.chain_head:
+            reason = "it is not the event that the next one, or the index, knows"
+            raise broken(self._url, state.session_id, state.seq, reason)
+
+    def _prev_hash(self, stored: StoredEvent) -> bytes | None:
+        try:
+            event = self._codec.decode_structure(stored.schema_id, stored.body)
+        except DecodeError:
+            return None  # the two do not fit, whichever of them was changed
+        return event.envelope.prev_hash
 
     def _head(
         self, connection: sqlite3.Connection, session_id: str

@@ -95,10 +95,26 @@ class Readers:
             connection.close()
 
 
+# Damage can make a number of a blob: whatever is none is read as an empty one, which no
+# body and no digest is, so that its row is named and not the query.
+_BLOB = "CASE typeof({0}) WHEN 'blob' THEN {0} ELSE x'' END"
+_BODY = _BLOB.format("body")
+_DIGEST = _BLOB.format("digest")
+
+
+def _bound(session_id: str) -> str | None:
+    """The id as SQLite takes it; None, which is no row's, for one that is not UTF-8."""
+    try:
+        session_id.encode()
+    except UnicodeEncodeError:
+        return None
+    return session_id
+
+
 def key_of(connection: sqlite3.Connection, session_id: str) -> int | None:
     """The key of a session's rows; None for no session."""
     row = connection.execute(
-        "SELECT key FROM sessions WHERE session_id = ?", (session_id,)
+        "SELECT key FROM sessions WHERE session_id = ?", (_bound(session_id),)
     ).fetchone()
     return None if row is None else row[0]
 
@@ -115,9 +131,14 @@ class Head:
 def head_of(connection: sqlite3.Connection, session_id: str) -> Head | None:
     """The head of a session; None for no session."""
     row = connection.execute(
-        "SELECT key, seq, head_hash FROM sessions WHERE session_id = ?", (session_id,)
+        "SELECT key, seq, head_hash FROM sessions WHERE session_id = ?",
+        (_bound(session_id),),
     ).fetchone()
-    return None if row is None else Head(*row)
+    if row is None:
+        return None
+    if not isinstance(row[1], int):
+        raise sqlite3.IntegrityError(f"session {session_id!r}: its seq is {row[1]!r}")
+    return Head(*row)
 
 
 def head_hash_of(connection: sqlite3.Connection, key: int) -> bytes | None:
@@ -138,7 +159,7 @@ def read_events(
     """Events of a session with after_seq < seq <= upto_seq."""
     last = MAX_SEQ if upto_seq is None else min(upto_seq, MAX_SEQ)
     rows = connection.execute(
-        "SELECT position, schema_id, body FROM events "
+        f"SELECT position, schema_id, {_BODY} FROM events "  # noqa: S608 - a constant
         "WHERE position > ? AND position <= ? ORDER BY position",
         (position(key, min(max(after_seq, -1), MAX_SEQ)), position(key, max(last, 0))),
     )
@@ -165,7 +186,7 @@ def read_ids(
 ) -> list[tuple[int, bytes]]:
     """Seq and the first bytes of bodies: the event id is a body's first field."""
     rows = connection.execute(
-        "SELECT position, substr(body, 1, 37) FROM events "
+        f"SELECT position, substr({_BODY}, 1, 37) FROM events "  # noqa: S608 - a constant
         "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
         (position(key, after_seq), position(key, MAX_SEQ), PAGE_EVENTS),
     )
@@ -182,7 +203,7 @@ def read_snapshots(
     """Snapshots of a session, none beyond a seq."""
     order = "DESC" if newest_first else "ASC"
     rows = connection.execute(
-        "SELECT position, body, digest FROM snapshots "  # noqa: S608 - two constants
+        f"SELECT position, {_BODY}, {_DIGEST} FROM snapshots "  # noqa: S608 - constants
         f"WHERE position > ? AND position <= ? ORDER BY position {order}",
         (position(key, 0), position(key, min(upto_seq, MAX_SEQ))),
     )

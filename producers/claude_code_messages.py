@@ -154,7 +154,7 @@ def _requested(scribe: Scribe, message_id: str, index: int, block: Json, slot: i
     call_id = f"{message_id}:{index}"
     provider_call_id = as_call_id(block.get("id"))
     tool = as_text(block.get("name"))
-    arguments = block.get("input")
+    arguments: object = block.get("input")
     if isinstance(arguments, str):
         text = arguments  # they did not parse
     else:
@@ -171,7 +171,7 @@ def _requested(scribe: Scribe, message_id: str, index: int, block: Json, slot: i
     )
     scribe.write(slot, event, AGENT)
     thread.open_calls.setdefault(provider_call_id, []).append(
-        OpenCall(call_id, scribe.record.uuid, as_text(as_object(block.get("input")).get("prompt")))
+        OpenCall(call_id, scribe.record.uuid, as_text(as_object(arguments).get("prompt")))
     )
     thread.calls[provider_call_id] = call_id
 

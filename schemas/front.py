@@ -52,6 +52,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         number |= (byte & 127) << shift
         if byte < 128:  # noqa: PLR2004 - the continuation bit
+            if number >> 64:
+                raise DecodeError("a number of more than 64 bits")
             return (number >> 1) ^ -(number & 1), at
     raise DecodeError("a number of more than ten bytes")
 

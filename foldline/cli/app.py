@@ -136,11 +136,14 @@ def _fail(out: Output, error: BaseException) -> int:
             out.record({"error": view_of(error)})
         out.remark(f"foldline: {clean_line(message_of(error))}")
         out.flush()
-    except BrokenPipeError:
+    except OSError:  # nobody reads it, or it is on a full disk: the exit code says it
         _forget_output()
     return exit_code_of(error)
 
 
 def _forget_output() -> None:
-    """Point stdout at nothing, so that its flush at exit does not fail once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Point stdout and stderr at nothing, so that no flush at exit fails once more."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            os.dup2(nothing, stream.fileno())

@@ -75,6 +75,8 @@ def test_declared_noise_is_counted_and_not_recorded(
         {"type": "user", "message": {"content": []}},
         {"type": "user", "message": {"content": [1, "x", None]}},
         {"type": "assistant", "message": []},
+        {"type": "assistant", "message": {"id": "m1", "content": {"text": "lost?"}}},
+        {"type": "assistant", "message": {"id": "m1", "content": [["lost?"]]}},
         {"type": "system", "subtype": {"a": 1}},
         {"type": "attachment", "attachment": "x"},
         {"type": "queue-operation"},

@@ -121,6 +121,7 @@ def test_all_that_usage_says_is_kept(script: Transcript, into: Import) -> None:
         "output_tokens": 4,
         "output_tokens_details": {"thinking_tokens": 5},
         "service_tier": "standard",
+        "cache_creation": {"b": 2**60, "a": 1.0},
     }
     script.assistant("m1", text("x"), usage=usage)
     into.take(script)
@@ -128,7 +129,14 @@ def test_all_that_usage_says_is_kept(script: Transcript, into: Import) -> None:
     assert call.usage is not None
     kept = call.usage.model_dump(exclude={"extra_json"})
     assert list(kept.values()) == [1, 4, 2, 3, 5]
-    assert json.loads(call.usage.extra_json or "")["service_tier"] == "standard"
+    extra = json.loads(call.usage.extra_json or "")
+    assert (extra["service_tier"], extra["cache_creation"]["b"]) == ("standard", 2**60)
+
+
+def test_a_text_among_blocks_is_a_block(script: Transcript, into: Import) -> None:
+    script.assistant("m1", "bare", text("and not"))  # type: ignore[arg-type]
+    into.take(script)
+    assert text_of(into.of(AssistantMessage)[0].blocks) == "bareand not"
 
 
 def test_configuration_is_told_where_it_changes(script: Transcript, into: Import) -> None:

@@ -200,6 +200,17 @@ def test_calls_without_an_id_are_told_apart_by_their_records(
     assert (report.tool_calls, report.tool_results) == (0, 0)
 
 
+def test_an_id_that_is_no_text_pairs_all_the_same(script: Transcript, into: Import) -> None:
+    script.user("go")
+    script.assistant("m1", {"type": "tool_use", "id": 7, "name": "Bash"})
+    script.user([{"type": "tool_result", "tool_use_id": 7, "content": "x"}])
+    report = into.take(script)
+    assert (report.tool_calls, report.open_tool_calls) == (1, 0)
+    (requested,) = into.of(ToolCallRequested)
+    assert (requested.provider_call_id, text_of(requested.arguments)) == ("7", "{}")
+    assert into.of(ToolExecutionCompleted)[0].call_id == "m1:0"
+
+
 def test_a_result_without_its_call_is_kept_and_odd(
     script: Transcript, into: Import
 ) -> None:
