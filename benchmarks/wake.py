@@ -149,6 +149,14 @@ def make_bed(folder: Path, events: int, *, compacted: bool) -> Bed:
 
 def measure(beds: list[Bed], *, takes: int, cold: int, context_takes: int) -> None:
     """Wake every session so often; the first time does not count."""
+    try:
+        _measure(beds, takes=takes, cold=cold, context_takes=context_takes)
+    finally:
+        for bed in beds:
+            bed.kill_owner()
+
+
+def _measure(beds: list[Bed], *, takes: int, cold: int, context_takes: int) -> None:
     for number in range(-1, takes):
         for bed in beds:
             wake = bed.wake(context=number < context_takes)
@@ -158,8 +166,6 @@ def measure(beds: list[Bed], *, takes: int, cold: int, context_takes: int) -> No
     for _ in range(cold):
         for bed in beds:
             bed.cold.append(bed.wake_cold())
-    for bed in beds:
-        bed.kill_owner()
 
 
 def milliseconds(wakes: list[dict[str, Any]], step: str) -> dict[str, float]:

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import foldline
-from foldline import ModelResponse, Tool, Toolbox
-from foldline.producers.model import ToolRequest
-from foldline.producers.tools import Reconciled, ToolContext
+from foldline import ModelResponse, Reconciled, Tool, Toolbox, ToolContext, ToolRequest
 from foldline.projections.render import to_openai_messages
 
 SENT = Path("sent-mails.txt")  # stands for a mail service
@@ -57,7 +55,7 @@ async def main(session_id: str | None) -> None:
                 async with turn.model_call(context, model="scripted") as call:
                     answer = await ask_model(to_openai_messages(context))
                     calls = await call.complete(answer)
-                if not calls:
+                if not calls or turn.cancelled:
                     break
         await session.complete()
 

@@ -17,7 +17,9 @@ Start here: `help(foldline.connect)`, `help(foldline.Tool)`, `help(foldline.Owne
     Session                a view: read, follow, steer, grant, answer
     OwnedSession, Turn     what the one owner does: turns, recovery, the end
     Tool, Toolbox          tools, and what repeating them does
-    ModelResponse          a model's answer, and what a request for a tool in it is
+    ToolContext            what a running tool knows: its operation_id, when to stop
+    Reconciled             what a tool's `reconcile` found out about an operation
+    ModelResponse          a model's answer; ToolRequest: a request for a tool in it
     FoldlineError          every error; AppendRefusedError carries the verdict
 """
 
@@ -27,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from foldline.errors import AppendRefusedError, FoldlineError
     from foldline.producers.client import Client, connect
-    from foldline.producers.model import ModelResponse
+    from foldline.producers.model import ModelResponse, ToolRequest
     from foldline.producers.owned import OwnedSession
     from foldline.producers.session import Session
-    from foldline.producers.tools import Tool, Toolbox
+    from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
     from foldline.producers.turn import Turn
 
 __all__ = [
@@ -39,8 +41,11 @@ __all__ = [
     "FoldlineError",
     "ModelResponse",
     "OwnedSession",
+    "Reconciled",
     "Session",
     "Tool",
+    "ToolContext",
+    "ToolRequest",
     "Toolbox",
     "Turn",
     "connect",
@@ -52,8 +57,11 @@ _HOMES = {
     "FoldlineError": "foldline.errors",
     "ModelResponse": "foldline.producers.model",
     "OwnedSession": "foldline.producers.owned",
+    "Reconciled": "foldline.producers.tools",
     "Session": "foldline.producers.session",
     "Tool": "foldline.producers.tools",
+    "ToolContext": "foldline.producers.tools",
+    "ToolRequest": "foldline.producers.model",
     "Toolbox": "foldline.producers.tools",
     "Turn": "foldline.producers.turn",
     "connect": "foldline.producers.client",

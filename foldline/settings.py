@@ -24,8 +24,16 @@ _Size = Annotated[int, Field(ge=1, le=2**40)]
 
 def default_url() -> str:
     """The log of this user on this machine, below XDG_DATA_HOME or ~/.local/share."""
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    data = os.environ.get("XDG_DATA_HOME") or str(_home() / ".local" / "share")
     return f"sqlite:///{Path(data) / 'foldline' / 'sessions.db'}"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        wanted = "a folder; or set FOLDLINE_URL: this user has no home"
+        raise SettingsError("HOME", "", wanted) from error
 
 
 class Settings(BaseSettings):

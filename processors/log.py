@@ -135,6 +135,10 @@ class Log(Protocol):
         """Sessions, the most recently active first."""
         ...
 
+    def warm_up(self) -> None:
+        """Do now what the first read would have to: for who wants that one to be quick."""
+        ...
+
     def close(self) -> None:
         """Let go of files and threads. A closed log is not used again."""
         ...

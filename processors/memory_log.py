@@ -47,7 +47,8 @@ class MemoryLog:
         self._blobs = blobs or MemoryBlobs(max_bytes=settings.blob_max_bytes)
         self._leases = MemoryLeases()
         self._closed = False
-        self.schemas = LocalRegistry(SchemaTable())
+        self._table = SchemaTable()
+        self.schemas = LocalRegistry(self._table)
         self._codec = Codec(self.schemas)
         self._ways = Ways(
             load=self._head,
@@ -176,6 +177,10 @@ class MemoryLog:
         wanted.sort(key=lambda state: state.recorded_at, reverse=True)
         return [summary_of(state) for state in wanted[:limit]]
 
+    def warm_up(self) -> None:
+        """Work out now how to read every schema that this log holds."""
+        self._codec.warm_up(row.schema_id for row in self._table.rows())
+
     def close(self) -> None:
         """Let go of it all; who follows is woken."""
         with self._changed:
@@ -194,6 +199,12 @@ class MemoryLog:
                 state.epoch,
                 state.owner,
                 state.chain_head,
+                state.tenant,
+                state.agent,
+                state.mode,
+                state.parent_session_id,
+                state.created_at,
+                state.recorded_at,
             )
 
     def stored_events(self, session_id: str) -> Iterator[StoredEvent]:

@@ -21,6 +21,19 @@ def wall_clock() -> int:
     return time.time_ns() // 1000
 
 
+def path_of(url: str) -> Path:
+    """The file of a sqlite: URL, as the shell would read its path.
+
+    Raises:
+        SettingsError: the home of nobody.
+    """
+    path = Path(url.removeprefix(SQLITE))
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise SettingsError("url", url, f"{path.parts[0]} is nobody's home") from error
+
+
 def open_log(
     url: str, *, settings: Settings | None = None, clock: Clock = wall_clock
 ) -> AuditableLog:
@@ -46,8 +59,7 @@ def open_log(
         )
         return MemoryLog(settings=settings, clock=clock, blobs=blobs)
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
-        path = Path(url.removeprefix(SQLITE)).expanduser().absolute()
-        return SqliteLog(path, settings=settings, clock=clock)
+        return SqliteLog(path_of(url).absolute(), settings=settings, clock=clock)
     if url.startswith(LATER):
         raise SettingsError("url", url, f"not in this version; {WANTED}")
     raise SettingsError("url", url, WANTED)

@@ -25,5 +25,5 @@ def problems_below(readers: Readers, schemas: SqliteSchemas) -> Iterator[Problem
             if count:
                 yield Problem("", 0, f"{count} {table} of no session")
     for row in schemas.rows():
-        if not row.intact:
+        if not row.intact or not row.fits:
             yield Problem("", 0, f"schema {row.schema_id} ({row.name}) was changed")

@@ -293,7 +293,7 @@ class SqliteLog:
 
     def _prev_hash(self, stored: StoredEvent) -> bytes | None:
         try:
-            event = self._codec.decode_structure(stored.schema_id, stored.body)
+            event = self._codec.decode(stored.schema_id, stored.body)
         except DecodeError:
             return None  # the two do not fit, whichever of them was changed
         return event.envelope.prev_hash
@@ -351,6 +351,10 @@ class SqliteLog:
         """Sessions, the most recently active first."""
         with self._readers.lend() as reader:
             return read_summaries(reader, tenant=tenant, status=status, limit=limit)
+
+    def warm_up(self) -> None:
+        """Work out now how to read every schema that this log holds."""
+        self._codec.warm_up(row.schema_id for row in self._schemas.rows())
 
     def close(self) -> None:
         """Close the file and let its leases' locks go; any thread may."""

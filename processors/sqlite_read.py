@@ -186,7 +186,7 @@ def read_ids(
 ) -> list[tuple[int, bytes]]:
     """Seq and the first bytes of bodies: the event id is a body's first field."""
     rows = connection.execute(
-        f"SELECT position, substr({_BODY}, 1, 37) FROM events "  # noqa: S608 - a constant
+        f"SELECT position, ifnull(substr({_BODY}, 1, 37), x'') FROM events "  # noqa: S608 - a constant
         "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
         (position(key, after_seq), position(key, MAX_SEQ), PAGE_EVENTS),
     )
@@ -214,8 +214,8 @@ def read_snapshots(
 def read_index(connection: sqlite3.Connection) -> list[StoredSession]:
     """What the index says of every session."""
     rows = connection.execute(
-        "SELECT session_id, seq, status, epoch, owner, head_hash "
-        "FROM sessions ORDER BY session_id"
+        "SELECT session_id, seq, status, epoch, owner, head_hash, tenant, agent, mode, "
+        "parent_session_id, created_at, recorded_at FROM sessions ORDER BY session_id"
     )
     return [StoredSession(*row) for row in rows]
 

@@ -28,7 +28,10 @@ class StoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """What a log's index says of a session; `head_hash` is of its last event's body."""
+    """What a log's index says of a session; `head_hash` is of its last event's body.
+
+    Each field is one of the state's, too.
+    """
 
     session_id: str
     seq: int
@@ -36,6 +39,12 @@ class StoredSession:
     epoch: int
     owner: str
     head_hash: bytes
+    tenant: str
+    agent: str
+    mode: str
+    parent_session_id: str
+    created_at: int
+    recorded_at: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ Per session, on raw rows, so that nothing is smoothed over on the way:
 3. every snapshot is the refolded state at its seq;
 4. every checkpoint's hash is that of the refolded state just before it;
 5. every blob that is named is there, with its bytes;
-6. the index has the last event's seq and hash, and the refolded status and owner;
+6. the index has the last event's seq and hash, and what the refolded state says;
 7. the live state, and newest snapshot plus tail, equal the refolded state.
 
 Events that are appended meanwhile are left for the next time.
@@ -215,6 +215,12 @@ class _SessionCheck:
             ("status", row.status, state.status),
             ("epoch", row.epoch, state.epoch),
             ("owner", row.owner, state.owner),
+            ("tenant", row.tenant, state.tenant),
+            ("agent", row.agent, state.agent),
+            ("mode", row.mode, state.mode),
+            ("parent", row.parent_session_id, state.parent_session_id),
+            ("created_at", row.created_at, state.created_at),
+            ("recorded_at", row.recorded_at, state.recorded_at),
         )
         for name, indexed, folded in pairs:
             if indexed != folded:

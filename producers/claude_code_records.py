@@ -168,7 +168,7 @@ class Record:
     @cached_property
     def agent(self) -> str:
         """The subagent that this record is of, or an empty string."""
-        return as_text(self.fields.get("agentId"))[:ID_MAX]
+        return as_id(self.fields.get("agentId"))
 
     @property
     def sidechain(self) -> bool:

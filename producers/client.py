@@ -7,11 +7,11 @@ owned = await client.create(agent="coder", goal="fix the flaky test")
 import asyncio
 import getpass
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
+from weakref import WeakSet
 
 from foldline.errors import (
     LiveOwnerError,
@@ -24,7 +24,13 @@ from foldline.processors.open_log import open_log
 from foldline.producers.appender import Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id, wall_clock
 from foldline.producers.lease import LeaseKeeper
-from foldline.producers.link import FOLLOWERS_MAX, READERS_MAX, Link, Stamp
+from foldline.producers.link import (
+    FOLLOWERS_MAX,
+    READERS_MAX,
+    Link,
+    Stamp,
+    Threads,
+)
 from foldline.producers.mirrored import MirroredSession
 from foldline.producers.owned import OwnedSession
 from foldline.producers.prepare import Preparer, Redacts, blocks_of
@@ -45,8 +51,6 @@ from foldline.schemas.events import (
 from foldline.schemas.state import MIRRORED, SessionState
 from foldline.schemas.verdicts import CONFLICT, FENCED
 from foldline.settings import Settings
-
-SessionT = TypeVar("SessionT", bound=Session)
 
 CLAIM_TRIES_MAX = 16
 """How often a claim is planned anew because somebody appended in between."""
@@ -106,7 +110,8 @@ class Client:
         self._actor = actor
         self._tenant = tenant
         self._link: Link | None = None
-        self._sessions: list[Session] = []
+        self._kept: list[OwnedSession] = []
+        self._views: WeakSet[Session] = WeakSet()
 
     async def __aenter__(self) -> Self:
         self._link = await asyncio.to_thread(self._connected)
@@ -124,6 +129,7 @@ class Client:
         log = self._url
         if isinstance(log, str):
             log = open_log(log, settings=self._settings)
+        log.warm_up()
         redactor = self._redactor or Redactor(key_of_log(log.url))
         settings = self._settings
         return Link(
@@ -139,11 +145,9 @@ class Client:
                 renew_ms=settings.lease_renew_ms,
             ),
             clock=wall_clock,
-            lane=ThreadPoolExecutor(1, thread_name_prefix="foldline-append"),
-            readers=ThreadPoolExecutor(READERS_MAX, thread_name_prefix="foldline-read"),
-            followers=ThreadPoolExecutor(
-                FOLLOWERS_MAX, thread_name_prefix="foldline-follow"
-            ),
+            lane=Threads(1, thread_name_prefix="foldline-append"),
+            readers=Threads(READERS_MAX, thread_name_prefix="foldline-read"),
+            followers=Threads(FOLLOWERS_MAX, thread_name_prefix="foldline-follow"),
         )
 
     @property
@@ -166,10 +170,10 @@ class Client:
         self._link = None
         try:
             async with AsyncExitStack() as closing:
-                for session in self._sessions:
+                for session in (*self._views, *self._kept):
                     closing.push_async_callback(session.close)
         finally:
-            self._sessions.clear()
+            self._kept.clear()
             await asyncio.to_thread(self._disconnect, link)
 
     def _disconnect(self, link: Link) -> None:
@@ -195,7 +199,9 @@ class Client:
         Raises:
             SessionNotFoundError: no such session.
         """
-        return self._kept(Session(self._ready, await self._state(session_id)))
+        view = Session(self._ready, await self._state(session_id))
+        self._views.add(view)
+        return view
 
     async def create(
         self,
@@ -294,7 +300,9 @@ class Client:
             state = await self._state(session_id)
         if state.mode != MIRRORED:
             raise SessionExistsError(session_id)
-        return self._kept(MirroredSession(link, state))
+        mirrored = MirroredSession(link, state)
+        self._views.add(mirrored)
+        return mirrored
 
     # --- becoming the owner ----------------------------------------------------------
 
@@ -344,7 +352,10 @@ class Client:
         epoch = claim.verdict.epoch
         await link.read(link.keeper.hold, state.session_id, epoch=epoch, writer=link.writer)
         appender = link.appender(state.session_id, claim.verdict.current_seq)
-        return self._kept(OwnedSession(link, state, appender=appender, claim=claim.verdict))
+        owned = OwnedSession(link, state, appender=appender, claim=claim.verdict)
+        # A client may see any number of sessions come and go.
+        self._kept = [*(known for known in self._kept if not known.is_over), owned]
+        return owned
 
     async def _state(self, session_id: str) -> SessionState:
         link = self._ready
@@ -352,10 +363,6 @@ class Client:
         if state is None:
             raise SessionNotFoundError(session_id, link.log.url)
         return state
-
-    def _kept(self, session: SessionT) -> SessionT:
-        self._sessions.append(session)
-        return session
 
 
 def _labels(labels: Mapping[str, str] | None) -> tuple[Label, ...]:

@@ -313,6 +313,15 @@ class Execution:
         return event, Cancelled(attempt.call, reason, stop_confirmed=True)
 
 
+async def end_of(task: asyncio.Task[ToolResult]) -> None:
+    """Wait for a call that nobody waits for; being cancelled is an end too."""
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.done():
+            raise
+
+
 async def _awaited(given: Awaitable[Any]) -> Any:
     return await given
 

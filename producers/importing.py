@@ -185,16 +185,17 @@ def _pieces_of(line: bytes, offset: int) -> Iterator[Piece]:
     text = line.decode("utf-8", "surrogateescape")
     at = 1 if offset == 0 and text.startswith(_BOM) else 0
     end = len(text.rstrip(_SPACE))
+    behind = 0
     while (at := _skip(text, at)) < end:
         record, stop, reason = _decoded(text, at)
         if record is None:
             stop = end
-        before = len(text[:at].encode("utf-8", "surrogateescape"))
+        offset += len(text[behind:at].encode("utf-8", "surrogateescape"))
         raw = text[at:stop]
         data = raw.encode("utf-8", "surrogateescape")
         torn = record is None and not line.endswith(b"\n")
         yield Piece(
-            offset + before,
+            offset,
             len(data),
             hashlib.sha256(data).digest(),
             raw,
@@ -202,7 +203,8 @@ def _pieces_of(line: bytes, offset: int) -> Iterator[Piece]:
             reason,
             torn=torn,
         )
-        at = stop
+        offset += len(data)
+        at = behind = stop
 
 
 def _skip(text: str, at: int) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -30,6 +30,18 @@ FOLLOW_MS = 250
 """How long one look for new events waits; then it is asked again, or given up."""
 
 
+class Threads(ThreadPoolExecutor):
+    """Threads of a client; who asks after its end is told what has ended."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run something in one of the threads."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            msg = "the client is closed; connect again, and open or take the session"
+            raise RuntimeError(msg) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Who appends something, in which epoch, and what it belongs to."""
@@ -52,9 +64,9 @@ class Link:
     preparer: Preparer
     keeper: LeaseKeeper
     clock: Clock
-    lane: ThreadPoolExecutor
-    readers: ThreadPoolExecutor
-    followers: ThreadPoolExecutor
+    lane: Threads
+    readers: Threads
+    followers: Threads
 
     def appender(self, session_id: str, known_seq: int) -> Appender:
         """A way of appends to one session."""

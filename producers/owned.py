@@ -59,11 +59,17 @@ class OwnedSession(Session):
             claim=claim,
         )
         self._history = History(self._owner)
+        self._closed = False
 
     @property
     def epoch(self) -> int:
         """The epoch in which this client owns the session."""
         return self._owner.epoch
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this client decides nothing any more here: suspended, ended, closed."""
+        return self._closed or self._owner.over
 
     @property
     def problems(self) -> list[FoldlineError]:
@@ -196,6 +202,9 @@ class OwnedSession(Session):
 
     async def close(self) -> None:
         """Stop what can be stopped, record what came of it, and give the lease up."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             await self._owner.settle(timeout_s=CLOSE_GRACE_S)
         finally:

@@ -10,6 +10,7 @@ out before anything else is decided; the tool is not run again for it.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -74,6 +75,8 @@ class Ownership:
         self._unsent: dict[str, Draft] = {}
         self._late: set[asyncio.Task[None]] = set()
         self._stops: set[Callable[[str], None]] = set()
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
         self._seen_at = claim.recorded_at
         self._seen_s = elapsed_clock_s()
 
@@ -158,10 +161,13 @@ class Ownership:
     def stop_on_fence(self, stop: Callable[[str], None]) -> None:
         """Call this when the session is lost to another owner."""
         self._stops.add(stop)
+        self._at_rest.clear()
 
     def no_longer_stop(self, stop: Callable[[str], None]) -> None:
         """What had to be stopped has ended."""
         self._stops.discard(stop)
+        if not self._stops:
+            self._at_rest.set()
 
     # --- outcomes --------------------------------------------------------------------
 
@@ -226,8 +232,11 @@ class Ownership:
         """
         for stop in list(self._stops):
             stop("the session is being closed")
-        if self._late:
-            await asyncio.wait(set(self._late), timeout=timeout_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._at_rest.wait()
+                if self._late:
+                    await asyncio.wait(set(self._late))
         for task in list(self._late):
             task.cancel()
         if self.fenced is None:

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, assert_never
 
-from foldline.errors import AppendRefusedError
+from foldline.errors import AppendRefusedError, FencedError
 from foldline.faults import crash_point
 from foldline.producers.appender import raise_refused
 from foldline.producers.calls import pending_call
-from foldline.producers.execution import Attempt, Execution
+from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.ownership import Ownership
 from foldline.producers.threads import run_apart
 from foldline.producers.tools import (
@@ -67,6 +67,9 @@ from foldline.schemas.events import (
     TurnEnded,
 )
 from foldline.schemas.state import Call, SessionState
+
+PLAN_TRIES_MAX = 16
+"""How often recovery plans anew because somebody else settled something meanwhile."""
 
 LOG_TIME_TRIES_MAX = 20
 """How often an append is made again that the log says is a moment too early."""
@@ -116,14 +119,35 @@ class Recovery:
         self.report = RecoveryReport()
 
     async def run(self) -> RecoveryReport:
-        """Plan on the state at the head, and carry the plan out."""
-        self._state = await self._owner.state()
-        resumes = await self._resumes()
+        """Plan on the state at the head, and carry the plan out.
+
+        People and the late outcomes of the old owner do not wait for it: where one came
+        first, the step is refused, and what is left is planned anew.
+        """
+        tries_left = PLAN_TRIES_MAX
+        while True:
+            self._state = await self._owner.state()
+            try:
+                await self._carry_out()
+            except FencedError:
+                raise
+            except AppendRefusedError:
+                tries_left -= 1
+                moved = (await self._owner.state()).seq != self._state.seq
+                if not tries_left or not moved:
+                    raise
+            else:
+                return self.report
+
+    async def _carry_out(self) -> None:
+        report, resumes = self.report, await self._resumes()
+        for found in (report.to_run, report.waiting, report.handles, report.retries):
+            found.clear()
+        report.needs_person.clear()
         for action in plan_recovery(
             self._state, self._owner.now(), self._policy, resumes=resumes
         ):
             await self._do(action)
-        return self.report
 
     async def _resumes(self) -> int:
         """How many owners have claimed the session since the open turn began."""
@@ -245,14 +269,25 @@ class Recovery:
     async def _executed(self, attempt: Attempt) -> None:
         for _ in range(LOG_TIME_TRIES_MAX):
             try:
-                await Execution(self._owner, attempt).run()
+                await self._execute(attempt)
             except AppendRefusedError as error:
                 if error.verdict.rule != "start_by_not_passed":
                     raise
                 await asyncio.sleep(LOG_TIME_STEP_S)
             else:
                 return
-        await Execution(self._owner, attempt).run()
+        await self._execute(attempt)
+
+    async def _execute(self, attempt: Attempt) -> None:
+        """Execute; whoever waits for the recovery may be cancelled, the outcome stays."""
+        execution = Execution(self._owner, attempt)
+        task = asyncio.create_task(execution.run())
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            execution.stop("the recovery was cancelled")
+            self._owner.later(end_of(task))
+            raise
 
     async def _reconcile(self, action: Reconcile) -> None:
         call = self._state.calls[action.call_id]

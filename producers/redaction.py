@@ -22,8 +22,9 @@ from typing import cast
 from foldline.errors import RedactionError
 from foldline.producers.redaction_fields import is_content, redacted_record
 from foldline.producers.redaction_json import redacted_json
-from foldline.producers.redaction_rules import DEFAULT_RULES, Rule, secret_by_name
+from foldline.producers.redaction_rules import DEFAULT_RULES, Rule
 from foldline.producers.redaction_text import WITHHELD, TextRedactor, is_placeholder
+from foldline.producers.redaction_values import secret_by_name
 from foldline.schemas.blocks import Block
 from foldline.schemas.events import KnownEvent
 from foldline.schemas.record import Record

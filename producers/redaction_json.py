@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
-from foldline.producers.redaction_rules import name_says_secret
+from foldline.producers.redaction_values import name_says_secret
 
 JSON_MAX_CHARS = 16 * 1024 * 1024
 """Longer texts are gone over as plain text."""

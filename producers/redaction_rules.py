@@ -13,30 +13,27 @@ of such names.
 import base64
 import binascii
 import json
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from re import Match
+
+from foldline.producers.redaction_values import (
+    JUDGED_MAX,
+    NAME_WORDS,
+    PATH,
+    is_certain,
+    is_mixed,
+    is_reference,
+    looks_secret,
+    secret_by_name,
+)
 
 Check = Callable[[Match[str]], bool]
 Extend = Callable[[Match[str]], int]
 
-ENTROPY_MIN = 2.8
-"""Bits per character below which a value after a name is taken for a word."""
-
-CERTAIN_ENTROPY_MIN = 2.0
-"""The same after a name that can hardly stand for anything but a secret."""
-
-VALUE_MIN = 6
-"""Shorter values, in characters, are taken for words where only a name tells."""
-
 VALUE_MAX = 8_192
 """The longest value, in characters, that a rule takes for one secret."""
-
-JUDGED_MAX = 128
-"""How much of a value, in characters, is looked at to tell whether it is a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,114 +55,6 @@ class Rule:
     extend: Extend | None = None
 
 
-# --- what is no secret although its name says so -------------------------------------
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_HEX_HASH = re.compile(r"(?:sha(?:1|256|512)[:-])?(?:[0-9a-f]{7,40}|[0-9a-f]{64})")
-_REFERENCE = re.compile(
-    r"\$\w|\$\{|\$\(|%\w+%|\{\{|\{\w*\}|<[\w .:-]{1,60}>|@\w+|process\.env|os\.environ"
-    r"|env\.|secrets?\.|vault:|op://|arn:|file:|https?:",
-    re.IGNORECASE,
-)
-_PATH = re.compile(r"(?:~|\.{1,2})?/[\w.@ -]{1,80}(?:/|\.\w{1,8}$|$)|[A-Za-z]:\\\w")
-_STOP_WORDS = (
-    *("your", "example", "changeme", "change-me", "change_me", "placeholder", "dummy"),
-    *("redacted", "xxxx", "***", "...", "sample", "notset", "not-set", "not_set"),
-    *("undefined", "insert", "replace", "foobar", "lorem"),
-)
-_WORDS = re.compile(r"[A-Za-z]{1,24}(?:[-_.][A-Za-z]{1,24}){0,8}[:,.!?]?")
-_CODE = re.compile(r"[\w.]{1,80}[(\[]|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,6}$")
-_EMPTY = frozenset(
-    {
-        *("null", "none", "nil", "true", "false", "undefined", "yes", "no", "on", "off"),
-        *("string", "str", "bytes", "int", "number", "bool", "optional", "any", "object"),
-        *("required", "missing", "hidden", "test"),
-    }
-)
-
-
-def entropy(text: str) -> float:
-    """Shannon entropy in bits per character."""
-    shares = [text.count(letter) / len(text) for letter in set(text)]
-    return -sum(share * math.log2(share) for share in shares)
-
-
-def is_reference(value: str) -> bool:
-    """Whether a value only says where the secret is, or that one belongs here."""
-    begin = value[:JUDGED_MAX].lower()
-    return (
-        begin in _EMPTY
-        or any(word in begin for word in _STOP_WORDS)
-        or _REFERENCE.match(begin) is not None
-    )
-
-
-def looks_secret(value: str, *, certain: bool = False) -> bool:
-    """Whether a value that stands after a telling name is a secret and not a word.
-
-    Unless the name is certain, UUIDs and hashes are let through: they are ids, and
-    replacing ids breaks what refers to them.
-    """
-    value = value[:JUDGED_MAX]
-    floor = CERTAIN_ENTROPY_MIN if certain else ENTROPY_MIN
-    if len(value) < VALUE_MIN or math.log2(len(set(value))) < floor:
-        return False
-    if is_reference(value):
-        return False
-    if not certain and (_UUID.fullmatch(value) or _HEX_HASH.fullmatch(value)):
-        return False
-    if _WORDS.fullmatch(value) or _CODE.match(value) or _PATH.match(value):
-        return False
-    return not value.isdigit() and entropy(value) >= floor
-
-
-# --- names -----------------------------------------------------------------------
-
-_NAME_WORDS = (
-    r"passwords?|passwd|passphrase|passcode|secrets?|tokens?|api[_-]?keys?|access[_-]?keys?"
-    r"|private[_-]?keys?|secret[_-]?keys?|account[_-]?keys?|encryption[_-]?keys?"
-    r"|signing[_-]?keys?|auth[_-]?keys?|credentials?|authorization|cookies?"
-    r"|connection[_-]?strings?|client[_-]?key[_-]?data|webhook[_-]?urls?|_auth"
-)
-_SECRET_NAME = re.compile(rf"(?:^|[^a-z])(?:{_NAME_WORDS}|pwd|pass|auth|dsn)$")
-_CERTAIN_NAME = re.compile(
-    r"(?:passwords?|passwd|passphrase|secrets?|api[_-]?keys?|private[_-]?keys?"
-    r"|access[_-]?keys?|secret[_-]?keys?|authorization|cookies?|(?:access|refresh|auth"
-    r"|session|bearer|api|id|bot)[_-]?tokens?)$"
-)
-_DIGIT = re.compile(r"\d")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-NAME_MAX = 100
-"""Longer keys, in characters, are no names."""
-
-
-@lru_cache(maxsize=4096)
-def name_says_secret(name: str) -> bool:
-    """Whether the name of a field, header or variable says that its value is secret."""
-    return len(name) <= NAME_MAX and _SECRET_NAME.search(_words(name)) is not None
-
-
-def secret_by_name(name: str, value: str) -> bool:
-    """Whether a value is to be replaced because of its name.
-
-    After a name that leaves no doubt everything is, except what only refers to a
-    secret; after one that may mean something else (`token`) what looks like one is.
-    """
-    if not value or not name_says_secret(name) or is_reference(value):
-        return False
-    return is_certain(name) or looks_secret(value)
-
-
-def is_certain(name: str) -> bool:
-    """Whether a name can hardly stand for anything but a secret."""
-    variable = name.isupper() and name.endswith("_TOKEN")
-    return variable or _CERTAIN_NAME.search(_words(name)) is not None
-
-
-def _words(name: str) -> str:
-    return _CAMEL.sub("_", name).lower().lstrip("-")
-
-
 # --- checks ------------------------------------------------------------------------
 
 
@@ -180,19 +69,20 @@ def _is_jwt(match: Match[str]) -> bool:
 
 
 def _is_mixed(match: Match[str]) -> bool:
-    """A token of a short prefix: letters and digits, and no pattern in them."""
-    value = match["s"][:JUDGED_MAX]
-    if math.log2(len(set(value))) < ENTROPY_MIN:
-        return False
-    return _DIGIT.search(value) is not None and entropy(value) >= ENTROPY_MIN
+    return is_mixed(match["s"])
 
 
 def _is_named(match: Match[str]) -> bool:
     """A value after a name; in an assignment of the shell nearly every value is one."""
     value = match["s"]
     if match["shell"] is not None and match["name"].isupper():
-        return not is_reference(value) and not _PATH.match(value)
+        return not is_reference(value) and not PATH.match(value)
     return looks_secret(value, certain=is_certain(match["name"]))
+
+
+def _is_pair(match: Match[str]) -> bool:
+    """A value whose name stands in a field of its own."""
+    return secret_by_name(match["name"], match["s"])
 
 
 def _is_no_reference(match: Match[str]) -> bool:
@@ -229,8 +119,9 @@ def _shape(name: str, anchors: str, pattern: str, check: Check | None = None) ->
 
 
 _QUOTE = r"""["'`\\]"""
-_QUOTED = r"""[^\s"'`\\]"""
-_PLAIN = r"""[^\s"'`\\,;(){}\[\]<>&|]"""
+# A terminal's escape sequence (it begins with ESC) is no part of a value.
+_QUOTED = r"""[^\s"'`\\\x1b]"""
+_PLAIN = r"""[^\s"'`\\,;(){}\[\]<>&|\x1b]"""
 _REST_QUOTED = re.compile(rf"{_QUOTED}{{0,{VALUE_MAX}}}+")
 _REST_PLAIN = re.compile(rf"{_PLAIN}{{0,{VALUE_MAX}}}+")
 
@@ -256,8 +147,11 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     _shape("google-api-key", "AIza", rf"AIza{_CHAR}{{35}}(?!{_CHAR})"),
     _shape("google-oauth", "ya29.", r"ya29\.[A-Za-z0-9_.-]{20,2048}+"),
     _shape("google-secret", "GOCSPX-", rf"GOCSPX-{_CHAR}{{20,60}}+"),
-    _shape("github-pat", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{20,255}+"),
-    _shape("github-pat", "github_pat_", r"github_pat_\w{20,255}+"),
+    _shape(
+        "github-pat",
+        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+        r"(?:gh[pousr]_[A-Za-z0-9]{20,255}+|github_pat_\w{20,255}+)",
+    ),
     _shape(
         "gitlab-token",
         "glpat- gldt- glrt- glptt- glcbt- glft- glsoat- glagent- gloas- glimt-",
@@ -363,6 +257,24 @@ DEFAULT_RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "url-key",
+        ("?key=", "&key="),
+        re.compile(rf"[?&]key=(?P<s>{_PLAIN}{{16,512}}+)", re.IGNORECASE),
+        _is_mixed,
+    ),
+    Rule(
+        "named",
+        ("name:", 'name":', 'name\\":', "name':"),
+        re.compile(
+            rf"name{_QUOTE}{{0,4}}+:\s{{0,4}}+{_QUOTE}{{0,4}}+(?P<name>[\w-]{{2,60}}+)"
+            rf"(?:\\[nrt]|[^a-z]){{1,60}}?value{_QUOTE}{{0,4}}+:\s{{0,4}}+"
+            rf"(?P<quote>{_QUOTE}{{1,4}}+)?"
+            rf"(?P<s>(?(quote){_QUOTED}{{3,{VALUE_MAX}}}+|{_PLAIN}{{3,{VALUE_MAX}}}+))",
+            re.IGNORECASE,
+        ),
+        _is_pair,
+    ),
+    Rule(
         "netrc-password",
         ("machine ",),
         re.compile(
@@ -400,8 +312,8 @@ DEFAULT_RULES: tuple[Rule, ...] = (
             *("credential", "client-key-data", "_auth", "pwd", "_pass"),
         ),
         re.compile(
-            rf"(?P<name>{_NAME_WORDS}|pwd|_pass){_QUOTE}{{0,4}}+\]?"
-            rf"(?:(?P<shell>=)|\s{{0,8}}+(?::=|=>|[:=])\s{{0,8}}+)"
+            rf"(?P<name>{NAME_WORDS}|pwd|_pass){_QUOTE}{{0,4}}+\]?"
+            rf"(?:(?P<shell>=)|>|\s{{0,8}}+(?::=|=>|[:=])\s{{0,8}}+)"
             rf"(?P<quote>{_QUOTE}{{1,4}}+)?"
             rf"(?P<s>(?(quote){_QUOTED}{{3,{JUDGED_MAX}}}+"
             rf"|{_PLAIN}{{3,{JUDGED_MAX}}}+(?![(\[])))",

@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from foldline.producers.redaction_rules import Rule, is_reference
+from foldline.producers.redaction_rules import Rule
+from foldline.producers.redaction_values import is_reference
 
 PLACEHOLDER = re.compile(r"‹(?:secret:[a-z0-9-]{1,40}:[0-9a-f]{8}|redaction-failed)›")
 WITHHELD = "‹redaction-failed›"

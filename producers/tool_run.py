@@ -20,7 +20,7 @@ from foldline.producers.calls import (
     result_in_log,
     unusable,
 )
-from foldline.producers.execution import Attempt, Execution
+from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.identity import fresh_id, operation_id
 from foldline.producers.link import FOLLOW_MS
 from foldline.producers.ownership import Ownership
@@ -118,7 +118,7 @@ class ToolRun:
     def _leave(self, tasks: list[asyncio.Task[ToolResult]]) -> None:
         """Their outcomes are recorded when they come, beside everything else."""
         for task in tasks:
-            self._owner.later(_end_of(task))
+            self._owner.later(end_of(task))
 
     # --- one call --------------------------------------------------------------------
 
@@ -353,12 +353,3 @@ class ToolRun:
     def _stop_running(self, reason: str) -> None:
         for execution in list(self._running.values()):
             execution.stop(reason)
-
-
-async def _end_of(task: asyncio.Task[ToolResult]) -> None:
-    """Wait for a call that nobody waits for; being cancelled is an end too."""
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not task.done():
-            raise

@@ -233,7 +233,7 @@ def said_blocks(said: object) -> Blocks:
     try:
         return (json_block(json.dumps(said, ensure_ascii=False, default=in_words)),)
     except Exception:  # noqa: BLE001 - what a tool gave is recorded, whatever it is
-        return (text_block(in_words(said)),)
+        return (text_block(in_words(cast("object", said))),)
 
 
 def in_words(value: object) -> str:

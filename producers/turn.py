@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from foldline.errors import FencedError, FoldlineError, LogError
+from foldline.errors import (
+    EncodeError,
+    FencedError,
+    FoldlineError,
+    LogError,
+    RedactionError,
+)
 from foldline.producers.appender import Answers, Sent, raise_refused, refusal_of
 from foldline.producers.calls import open_calls
 from foldline.producers.history import History
@@ -65,7 +71,12 @@ class Turn:
 
     async def __aenter__(self) -> Self:
         if self._opening:
-            await self._owner.decide(self._opening)
+            try:
+                await self._owner.decide(self._opening)
+            except asyncio.CancelledError as error:
+                # What was sent is recorded all the same: so is its end.
+                await self.__aexit__(type(error), error, None)
+                raise
         return self
 
     async def __aexit__(
@@ -239,7 +250,11 @@ class ModelCall:
         self._ended = False
 
     async def __aenter__(self) -> Self:
-        await self._owner.decide([self._draft(self._started)])
+        try:
+            await self._owner.decide([self._draft(self._started)])
+        except asyncio.CancelledError as error:
+            await self.__aexit__(type(error), error, None)  # as in a turn
+            raise
         self._began_s = elapsed_clock_s()
         return self
 
@@ -276,8 +291,12 @@ class ModelCall:
         """
         if not self._answered:
             self._answered = self._answer(response)
-        answers = await self._owner.attempt(self._answered)
-        self._ended = True  # what could not be made or written is recorded on leaving
+        self._ended = True  # what is sent is recorded, whoever waits for it
+        try:
+            answers = await self._owner.attempt(self._answered)
+        except (EncodeError, RedactionError):
+            self._ended = False  # nothing of it is: it failed, which is said on leaving
+            raise
         calls: dict[str, PendingCall] = {}
         for sent in answers:
             if isinstance(sent.event, ToolCallRequested):

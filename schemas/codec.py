@@ -8,13 +8,14 @@ stops before the content and validates nothing, which is what a fold needs.
 Frames are Confluent's: byte 0, four bytes of schema id (big-endian), the Avro body.
 """
 
+import contextlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from pydantic import ValidationError
 
-from foldline.errors import DecodeError, NewerFormatError
+from foldline.errors import DecodeError, NewerFormatError, SchemaError
 from foldline.schemas.avro_io import Schema, parsed, read, write
 from foldline.schemas.avsc import NAMESPACE, event_schema
 from foldline.schemas.blocks import Blob, Block, Sealed, clean_text
@@ -158,6 +159,15 @@ class Codec:
         self._upcasters = upcasters
         self._readers: dict[int, Reader] = {}
 
+    def warm_up(self, schema_ids: Iterable[int]) -> None:
+        """Work out now how to read these schemas, some milliseconds for each.
+
+        One that cannot be read is left to whoever meets an event of it.
+        """
+        for schema_id in schema_ids:
+            with contextlib.suppress(DecodeError):
+                self._reader(schema_id)
+
     def decode(self, schema_id: int, body: bytes) -> Recorded:
         """A whole event, validated; a type not known here becomes UnknownEvent.
 
@@ -190,6 +200,9 @@ class Codec:
             fields, own = reader.front(body)
         except (IndexError, UnicodeDecodeError, struct.error) as error:
             raise DecodeError(repr(error)) from error
+        except (LookupError, TypeError, AttributeError) as error:
+            # A schema that calls itself one of ours and has another envelope.
+            raise DecodeError(f"{reader.name}: a foreign schema: {error!r}") from error
         for name in reader.extra:
             del own[name]
         envelope = Envelope.trusted(fields)
@@ -219,7 +232,10 @@ class Codec:
                 text = self._schemas.schema_of(schema_id)
             except KeyError as error:
                 raise DecodeError(f"unknown schema id {schema_id}") from error
-            reader = self._readers[schema_id] = make_reader(text, self._upcasters)
+            try:
+                reader = self._readers[schema_id] = make_reader(text, self._upcasters)
+            except SchemaError as error:
+                raise DecodeError(f"schema {schema_id}: {error}") from error
         return reader
 
     def _read(self, schema: Schema, body: bytes) -> dict[str, Any]:

@@ -32,6 +32,16 @@ class StoredSchema:
         """Whether the text is the one that was stored."""
         return fingerprint_of(self.text) == self.fingerprint
 
+    @property
+    def fits(self) -> bool:
+        """Whether name and version are those that the text says."""
+        try:
+            schema = json.loads(self.text)
+            said = (schema["name"], schema.get("foldline_schema_version", 1))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return False  # no schema at all
+        return said == (self.name, self.version)
+
 
 class SchemaStore(Protocol):
     """Where a registry keeps its rows; `SchemaTable` is the one in memory."""

@@ -85,6 +85,9 @@ class FaultyLog:
     ) -> list[SessionSummary]:
         return self._log.sessions(tenant=tenant, status=status, limit=limit)
 
+    def warm_up(self) -> None:
+        self._log.warm_up()
+
     def close(self) -> None:
         self._log.close()
 
@@ -123,3 +126,11 @@ async def types_in(owned: OwnedSession) -> list[str]:
 async def count(owned: OwnedSession, event_type: str) -> int:
     """How many events of a type there are."""
     return (await types_in(owned)).count(event_type)
+
+
+async def until(owned: OwnedSession, event_type: str, times: int = 1) -> None:
+    """Wait until so many events of a type are in the log."""
+    async for recorded in owned.follow():
+        times -= recorded.type == event_type
+        if not times:
+            return

@@ -54,6 +54,9 @@ class Model(Protocol):
 
 # --- the script ----------------------------------------------------------------------
 
+TRIES = 3
+"""How often the script asks for a step that fails."""
+
 Results = Sequence[str]
 """What the tools have answered, step by step."""
 
@@ -85,7 +88,11 @@ STEPS: tuple[Callable[[Results], ToolRequest], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Asks for the first step of the task that the context shows no result of."""
+    """Asks for the first step of the task that the context shows no result of.
+
+    It gives up where a step fails again and again: a post office that is gone must not
+    keep it busy for ever.
+    """
 
     provider: str = "script"
     name: str = "script"
@@ -93,9 +100,22 @@ class Script:
     async def answer(self, context: Context) -> ModelResponse:
         """The next step; text when every step has its result."""
         results = _results(context)
-        if len(results) < len(STEPS):
+        failed = _failed_in_a_row(context)
+        if len(results) < len(STEPS) and failed < TRIES:
             return ModelResponse.of("", STEPS[len(results)](results))
+        if failed:
+            return ModelResponse.of("I give up: that step fails again and again.")
         return ModelResponse.of(f"Done: {results[-1]}")
+
+
+def _failed_in_a_row(context: Context) -> int:
+    """How many of the latest results, one after another, are failures."""
+    failed = 0
+    for message in context.messages:
+        if message.role == "tool":
+            for result in message.parts:
+                failed = failed + 1 if result.error else 0
+    return failed
 
 
 def _results(context: Context) -> Results:

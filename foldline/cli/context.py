@@ -7,7 +7,6 @@ that `foldline --help` does not wait for it.
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldline.cli.failures import AmbiguousSessionError, NoLogError, UsageError
@@ -42,7 +41,9 @@ class Context:
         from foldline.settings import Settings  # late: see above
 
         settings = Settings()
-        return settings.model_copy(update={"url": self.url}) if self.url else settings
+        if self.url is None:
+            return settings
+        return settings.model_copy(update={"url": self.url})
 
     @contextmanager
     def writing(self) -> Generator["AuditableLog"]:
@@ -73,14 +74,17 @@ def must_exist(url: str) -> None:
 
     Raises:
         NoLogError: no file, an empty file, or a memory that nobody has filled.
+        SettingsError: a path in the home of nobody.
     """
-    from foldline.processors.open_log import SQLITE  # late: see above
+    from foldline.processors.open_log import SQLITE, path_of  # late: see above
 
     if url == "memory:":
         raise NoLogError(url, "memory: lasts only as long as one process")
     if not url.startswith(SQLITE):
         return  # open_log says what is wrong with it
-    path = Path(url.removeprefix(SQLITE)).expanduser()
+    path = path_of(url)
+    if path.with_name(f"{path.name}-wal").exists():
+        return  # there was one; open_log says what became of it
     if not path.exists():
         raise NoLogError(url, f"{path} does not exist")
     if path.is_file() and path.stat().st_size == 0:

@@ -211,6 +211,58 @@ def test_an_output_that_takes_nothing_more_is_exit_code_four(url: str) -> None:
 
 
 @pytest.mark.usefixtures("log")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("sessions --json >/dev/full", 4),
+        ("verify --json >/dev/full", 4),
+        ("bogus --json >/dev/full", 2),
+        ("bogus 2>/dev/full", 2),
+        ("bogus --json >/dev/full 2>/dev/full", 2),
+    ],
+)
+def test_an_error_that_cannot_be_said_still_has_its_exit_code(
+    url: str, words: str, code: int
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} {words}"],
+        env=os.environ | {"FOLDLINE_URL": url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize("command", ["show", "events", "state", "tail", "verify"])
+def test_a_session_id_that_is_not_utf_8_is_no_sessions(
+    foldline: Foldline, url: str, command: str
+) -> None:
+    done = foldline(command, "\udcff", "--log", url)  # how Python hands on the byte 0xff
+    assert done.code == 3
+    assert "no session" in done.err
+
+
+def test_a_database_that_was_lost_is_not_called_an_empty_start(
+    foldline: Foldline, tmp_path: Path
+) -> None:
+    (tmp_path / "s.db-wal").write_bytes(b"what is left of it")
+    done = foldline("sessions", "--log", f"sqlite:///{tmp_path}/s.db")
+    assert done.code == 4
+    assert "the database is gone" in done.err
+
+
+@pytest.mark.parametrize("url", ["sqlite:///~nobody-has-this-name/s.db", ""])
+def test_a_url_of_no_file_is_a_usage_error(foldline: Foldline, url: str) -> None:
+    done = foldline("sessions", "--log", url)
+    assert done.code == 2, done
+    assert "url=" in done.err
+
+
+@pytest.mark.usefixtures("log")
 def test_an_output_of_few_characters_gets_the_others_written_out(url: str) -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(

@@ -180,7 +180,9 @@ def test_times_and_tokens_beyond_64_bits_stop_at_the_largest_number() -> None:
     story = h.session(mode="MIRRORED").given(
         h.request(), h.start(start_by_ms=2**62, deadline_ms=-(2**62)), h.done()
     )
-    story.given(*(h.model_completes(str(n), usage={"input_tokens": 2**62}) for n in range(3)))
+    story.given(
+        *(h.model_completes(str(n), usage={"input_tokens": 2**62}) for n in range(3))
+    )
     assert story.state.usage.input_tokens == 2**63 - 1
     assert story.state.finished[h.CALL].start_by_at == 2**63 - 1
     assert evolve(story.state, story.events[-1]).usage == story.state.usage

@@ -122,7 +122,9 @@ def a_compaction_was_planned_before_the_first_claim() -> Verdict:
 
 @breaks("grant_exists")
 def a_grant_has_the_id_of_one_in_force() -> Verdict:
-    story = h.waiting().given(h.grant(scope="SESSION"), h.request("m:1"), h.ask("r2", "m:1"))
+    story = h.waiting().given(
+        h.grant(scope="SESSION"), h.request("m:1"), h.ask("r2", "m:1")
+    )
     return story.when(h.grant("r2", "m:1", scope="TURN"))
 
 

@@ -480,7 +480,7 @@ def test_a_transcript_is_known_by_its_content_whatever_stands_before(
     path = tmp_path / "notes.txt"
     script = Transcript()
     script.user("x")
-    path.write_bytes(b"junk\n{}\n" + script.data)
+    path.write_bytes(b'junk\n{}\n{"type": ["user"]}\n' + script.data)
     assert detect(path, record_max_bytes=10_000) == "claude-code"
     path.write_bytes(b"junk\n{}\n")
     assert detect(path, record_max_bytes=10_000) is None

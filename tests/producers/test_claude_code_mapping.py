@@ -245,7 +245,7 @@ def test_a_known_id_with_other_content_is_kept_and_flagged(
 def test_ids_that_somebody_redacted_are_no_ids(into: Import) -> None:
     script = Transcript()
     for said in ("one", "two"):
-        script.user(said, uuid="REDACTED", parentUuid="REDACTED")
+        script.user(said, uuid="REDACTED", parentUuid="REDACTED", agentId="[trimmed]")
     report = into.take(script)
     assert (report.flagged, report.copies, report.missing_parents) == (0, 0, 0)
     assert len(into.of(UserMessage)) == 2

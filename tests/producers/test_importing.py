@@ -104,8 +104,12 @@ def test_numbers_that_no_machine_holds_stay_text(tmp_path: Path) -> None:
     text = f'{{"a":{digits},"b":NaN,"c":-Infinity,"d":1e999,"e":1.5,"f":12}}\n'
     (piece,) = pieces_of(tmp_path, text.encode())
     assert piece.record == {
-        "a": digits, "b": "NaN", "c": "-Infinity", "d": "1e999",
-        "e": 1.5, "f": 12,
+        "a": digits,
+        "b": "NaN",
+        "c": "-Infinity",
+        "d": "1e999",
+        "e": 1.5,
+        "f": 12,
     }
 
 

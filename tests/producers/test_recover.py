@@ -27,12 +27,13 @@ from foldline.schemas.events import (
     CompactionStarted,
     InputRequested,
     KnownEvent,
+    ToolExecutionCompleted,
     ToolExecutionStarted,
     ToolOutcomeResolved,
     ToolOutcomeUnknown,
 )
 from foldline.settings import Settings
-from tests.harness import FaultyLog, client, count, memory, model_says, types_in
+from tests.harness import FaultyLog, client, count, memory, model_says, types_in, until
 
 Arguments = dict[str, Any]
 SHORT = Settings(start_by_ms=150, lease_ttl_ms=60_000)
@@ -391,3 +392,40 @@ async def test_a_recovery_that_was_fenced_settles_nothing_more() -> None:
             await recovering
         assert tool.done == ["op:2"]
         assert (await types_in(newer)).count("ToolOutcomeResolved") == 1
+
+
+async def test_what_somebody_else_settled_meanwhile_is_planned_around() -> None:
+    """People, and the late outcomes of the old owner, do not wait for a recovery."""
+    async with crashed(Charge("RECONCILABLE")) as (owned, log):
+
+        async def reconcile(arguments: Arguments, context: ToolContext) -> Reconciled:
+            async with connect(log, settings=SHORT) as person:
+                await (await person.open("s")).resolve(context.call_id, "COMPLETED")
+            return Reconciled(executed=True, said=f"charged {arguments['amount']}")
+
+        tool = Tool(
+            Charge("UNSAFE").run, name="charge", effect="RECONCILABLE", reconcile=reconcile
+        )
+        assert await owned.recover(Toolbox(tool)) == RecoveryReport()
+        assert (await one(owned, ToolOutcomeResolved)).resolver.startswith("PERSON:")
+
+
+async def test_a_recovery_that_is_cancelled_loses_no_outcome() -> None:
+    """What it repeated is repeated; whoever waited is not there any more."""
+    begun, release = threading.Event(), threading.Event()
+
+    def charge(arguments: Arguments, context: ToolContext) -> str:
+        begun.set()
+        release.wait(30)
+        return f"charged {arguments['amount']}, attempt {context.attempt}"
+
+    async with crashed(Charge("IDEMPOTENT")) as (owned, _):
+        toolbox = Toolbox(Tool(charge, effect="IDEMPOTENT"))
+        recovering = asyncio.create_task(owned.recover(toolbox))
+        assert await asyncio.to_thread(begun.wait, 30)
+        recovering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await recovering
+        release.set()
+        await until(owned, "ToolExecutionCompleted")
+        assert (await one(owned, ToolExecutionCompleted)).attempt == 2

@@ -94,6 +94,12 @@ CONTEXTS: list[tuple[str, str, str]] = [
     ("named", f"TAVILY_API_KEY={WORD}", WORD),
     ("named", '\\"password\\": \\"hunter22\\"', "hunter22"),
     ("named", "password => 'hunter22'", "hunter22"),
+    ("named", "<password>hunter22</password>", "hunter22"),
+    ("named", "\x1b[32mpassword: hunter22\x1b[0m", "hunter22"),
+    ("named", "- name: DB_PASSWORD\n  value: postgres", "postgres"),
+    ("named", 'see [{"name": "X-Api-Key", "value": "hunter22"}]', "hunter22"),
+    ("named", '\\"name\\":\\"API_TOKEN\\",\\n\\"value\\":\\"hunter22\\"', "hunter22"),
+    ("url-key", f"GET /v1?page=2&key={WORD}&sort=up", WORD),
 ]
 
 CLEAN = [
@@ -122,6 +128,10 @@ CLEAN = [
     "risk-assessment-of-the-whole-system-2024",
     "toolu_01HXFLXpDy2u8jcLHCiRxFSG msg_01XU4B1nvSytVjiR8jEYREvX req_011CWrSSthis",
     "-----BEGIN CERTIFICATE-----",
+    "fn next(&self) -> Option<Token>::Some",
+    "name: max_tokens\nvalue: 4096",
+    "name: page\nvalue: secret-garden-2",
+    "/search?key=order-by-creation-date&page=2",
     "-----BEGIN PRIVATE KEY----- is how such a file begins",
 ]
 

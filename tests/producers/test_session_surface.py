@@ -1,4 +1,4 @@
-"""The public surface: about ten names, each found by help()."""
+"""The public surface: a dozen names, each found by help()."""
 
 import inspect
 
@@ -13,8 +13,11 @@ def test_the_public_names_are_these_and_no_others() -> None:
         "FoldlineError",
         "ModelResponse",
         "OwnedSession",
+        "Reconciled",
         "Session",
         "Tool",
+        "ToolContext",
+        "ToolRequest",
         "Toolbox",
         "Turn",
         "connect",

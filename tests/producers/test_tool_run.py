@@ -51,7 +51,16 @@ from foldline.schemas.events import (
     ToolExecutionTimedOut,
 )
 from foldline.settings import Settings
-from tests.harness import FaultyLog, client, count, memory, model_says, one_turn, types_in
+from tests.harness import (
+    FaultyLog,
+    client,
+    count,
+    memory,
+    model_says,
+    one_turn,
+    types_in,
+    until,
+)
 
 Arguments = dict[str, Any]
 
@@ -80,14 +89,6 @@ async def events_of(owned: OwnedSession, kind: type[KnownEvent]) -> list[Any]:
         async for recorded in owned.events()
         if isinstance(recorded.event, kind)
     ]
-
-
-async def until(owned: OwnedSession, event_type: str, times: int = 1) -> None:
-    """Wait until so many events of a type are in the log."""
-    async for recorded in owned.follow():
-        times -= recorded.type == event_type
-        if not times:
-            return
 
 
 # --- what tools give -----------------------------------------------------------------

@@ -18,6 +18,7 @@ from foldline.schemas.events import (
     Usage,
     type_of,
 )
+from foldline.schemas.front import varint
 
 NAMES = list(EVENT_TYPES)
 
@@ -99,3 +100,11 @@ def test_a_body_cut_at_any_byte_is_undecodable_also_after_its_like() -> None:
         codec.decode_structure(schema_id, body)
         with pytest.raises(DecodeError):
             codec.decode_structure(schema_id, body[:end])
+
+
+@pytest.mark.parametrize("tenth", [2, 3, 0x7F])
+def test_a_number_of_more_than_64_bits_is_refused(tenth: int) -> None:
+    """Avro's long has 64; fastavro cuts such a number off."""
+    with pytest.raises(DecodeError, match="64 bits"):
+        varint(b"\xff" * 9 + bytes([tenth]), 0)
+    assert varint(b"\xff" * 9 + b"\x01", 0) == (-(2**63), 10)
