@@ -25,7 +25,7 @@ from foldline.schemas.events import (
 from foldline.settings import Settings
 from tests.harness import client, count, memory, types_in
 
-BRIEF = Settings(lease_ttl_ms=80, lease_renew_ms=20)
+BRIEF = Settings(lease_ttl_ms=600, lease_renew_ms=50)
 """Leases that run out while a test waits."""
 
 
