@@ -4,6 +4,7 @@ ACCEPTED means fsynced: WAL with `synchronous=FULL`, admission and fold inside t
 transaction. `foldline.processors.sqlite_file` says how a file is made and told.
 """
 
+import hashlib
 import sqlite3
 import threading
 import time
@@ -278,17 +279,27 @@ class SqliteLog:
     def _check_link(
         self, connection: sqlite3.Connection, head: Head, state: SessionState | None
     ) -> None:
-        """Compare the last event that was folded with what is known of it afterwards."""
+        """Compare the last event that was folded with what is known of it afterwards.
+
+        The index has the last event's hash, every other's is in its successor. That one
+        counts if its own hash is known in the same way: a changed event must not make
+        those before it unreadable.
+        """
         if state is None:
             return
-        linked = head.head_hash
+        known = head.head_hash
         if state.seq < head.seq:
-            after = read_events(
-                connection, head.key, after_seq=state.seq, upto_seq=state.seq + 1
+            after = list(
+                read_events(
+                    connection, head.key, after_seq=state.seq, upto_seq=state.seq + 2
+                )
             )
-            linked = next((self._prev_hash(stored) for stored in after), None)
-        if linked != state.chain_head:
-            reason = "it is not the event that the next one, or the index, knows"
+            known_next = self._prev_hash(after[1]) if after[1:] else head.head_hash
+            if not after or hashlib.sha256(after[0].body).digest() != known_next:
+                return
+            known = self._prev_hash(after[0])
+        if known != state.chain_head:
+            reason = "it is not the event that was recorded"
             raise broken(self._url, state.session_id, state.seq, reason)
 
     def _prev_hash(self, stored: StoredEvent) -> bytes | None:

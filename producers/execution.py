@@ -19,10 +19,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from foldline.errors import StartTooLateError
+from foldline.errors import FencedError, LogUnavailableError, StartTooLateError
 from foldline.faults import crash_point
 from foldline.producers.identity import elapsed_clock_s
 from foldline.producers.ownership import Outcome, Ownership
+from foldline.producers.reconciling import ask_reconciler
 from foldline.producers.threads import run_apart
 from foldline.producers.tools import (
     Background,
@@ -48,6 +49,8 @@ from foldline.schemas.events import (
     ToolExecutionFailed,
     ToolExecutionStarted,
     ToolExecutionTimedOut,
+    ToolOutcomeResolved,
+    ToolOutcomeUnknown,
 )
 
 STOP_GRACE_S = 2.0
@@ -232,9 +235,51 @@ class Execution:
     async def _finish(self, work: Work) -> ToolResult:
         crash_point("CP_TOOL_AFTER_EFFECT")
         outcome, result = self._outcome(work)
+        found = await self._found_out(outcome)
+        if found is not None:
+            return found
         await self._owner.record(outcome, turn_id=self._attempt.turn_id)
         crash_point("CP_TOOL_AFTER_OUTCOME")
         return result
+
+    async def _found_out(self, outcome: Outcome) -> Done | None:
+        """The end of a failure that did not keep the effect from happening.
+
+        A tool that dies after its effect fails as one that dies before it. Where it
+        can be asked, a yes is evidence; a no is none, the effect may be on its way.
+        """
+        attempt = self._attempt
+        if not isinstance(outcome, ToolExecutionFailed) or outcome.executed != "UNKNOWN":
+            return None
+        if attempt.tool.reconcile is None:
+            return None
+        found = await ask_reconciler(
+            attempt.tool.reconcile, attempt.arguments, self._context
+        )
+        if found.executed is not True:
+            return None
+        unknown = ToolOutcomeUnknown(
+            call_id=attempt.call.call_id, attempt=attempt.number, reason=outcome.error_type
+        )
+        resolved = ToolOutcomeResolved(
+            call_id=attempt.call.call_id,
+            attempt=attempt.number,
+            outcome="COMPLETED",
+            resolver=f"reconciler:{attempt.tool.name}",
+            evidence=(text_block(found.evidence), *outcome.blocks),
+            output=said_blocks(found.said),
+        )
+        drafts = [
+            self._owner.draft(event, turn_id=attempt.turn_id)
+            for event in (unknown, resolved)
+        ]
+        try:
+            answers = await self._owner.attempt(drafts)
+        except (FencedError, LogUnavailableError):
+            return None  # the failure itself is a fact, and kept until it is recorded
+        if not all(sent.verdict.recorded for sent in answers):
+            return None  # somebody else was quicker; the failure is a fact all the same
+        return Done(attempt.call, resolved.output, None, attempt.number)
 
     def _elapsed_ms(self) -> int:
         return round((elapsed_clock_s() - self._began_s) * 1000)

@@ -15,10 +15,8 @@ How an execution of a RECONCILABLE tool is settled:
 """
 
 import asyncio
-import inspect
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
 from foldline.errors import AppendRefusedError, FencedError
 from foldline.faults import crash_point
@@ -26,10 +24,9 @@ from foldline.producers.appender import raise_refused
 from foldline.producers.calls import pending_call
 from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.ownership import Ownership
-from foldline.producers.threads import run_apart
+from foldline.producers.reconciling import ask_reconciler
 from foldline.producers.tools import (
     Reconciled,
-    Reconciler,
     Toolbox,
     ToolContext,
     said_blocks,
@@ -75,9 +72,6 @@ LOG_TIME_TRIES_MAX = 20
 """How often an append is made again that the log says is a moment too early."""
 
 LOG_TIME_STEP_S = 0.05
-
-RECONCILE_TIMEOUT_S = 60.0
-"""How long a reconciler may take; then it is one that cannot tell."""
 
 OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
 """What a person may answer about an unknown outcome."""
@@ -318,11 +312,7 @@ class Recovery:
             attempt=call.attempt,
         )
         crash_point("CP_RECOVER_BEFORE_RECONCILE")
-        try:
-            async with asyncio.timeout(RECONCILE_TIMEOUT_S):
-                answer = await _answer(tool.reconcile, pending.arguments or {}, context)
-        except Exception as error:  # noqa: BLE001 - a failing reconciler knows nothing
-            answer = Reconciled(None, evidence=f"the reconciler failed: {error!r}")
+        answer = await ask_reconciler(tool.reconcile, pending.arguments or {}, context)
         crash_point("CP_RECOVER_AFTER_RECONCILE")
         return answer
 
@@ -366,15 +356,3 @@ class Recovery:
             )
         )
         self.report.asked += 1
-
-
-async def _answer(
-    reconcile: Reconciler, arguments: dict[str, Any], context: ToolContext
-) -> Reconciled:
-    """Ask a reconciler: a coroutine function here, any other in a thread."""
-    if inspect.iscoroutinefunction(reconcile):
-        found = reconcile(arguments, context)
-    else:
-        ask = partial(reconcile, arguments, context)
-        found = await run_apart(ask, name="foldline-reconcile")
-    return await found if inspect.isawaitable(found) else found

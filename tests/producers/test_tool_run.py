@@ -28,18 +28,20 @@ from foldline.producers.tools import (
     Done,
     Failed,
     PendingCall,
+    Reconciled,
     TimedOut,
     Tool,
     Toolbox,
     ToolContext,
     ToolError,
     ToolOutput,
+    ToolResult,
     Unknown,
     Waiting,
     said_blocks,
 )
 from foldline.producers.turn import Turn
-from foldline.schemas.blocks import text_block
+from foldline.schemas.blocks import text_block, text_of
 from foldline.schemas.events import (
     KnownEvent,
     PermissionGranted,
@@ -63,6 +65,13 @@ from tests.harness import (
 )
 
 Arguments = dict[str, Any]
+
+OUTCOMES = (
+    "ToolExecutionCompleted",
+    "ToolExecutionFailed",
+    "ToolOutcomeUnknown",
+    "ToolOutcomeResolved",
+)
 
 
 def calls_of(*names: str) -> list[ToolRequest]:
@@ -173,6 +182,44 @@ async def test_a_tool_that_raises_fails_and_the_others_go_on() -> None:
             ("ToolError", "NO"),
             ("SystemExit", "UNKNOWN"),
         ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "types"),
+    [
+        (True, Done, ["ToolOutcomeUnknown", "ToolOutcomeResolved"]),
+        (False, Failed, ["ToolExecutionFailed"]),
+        (None, Failed, ["ToolExecutionFailed"]),
+        (ValueError("gone"), Failed, ["ToolExecutionFailed"]),
+    ],
+    ids=["it happened", "no trace of it yet", "it cannot tell", "it fails itself"],
+)
+async def test_a_tool_that_dies_after_its_effect_is_asked_before_it_counts_as_failed(
+    answer: Any, kind: type[ToolResult], types: list[str]
+) -> None:
+    """A yes is evidence. A no is none: the effect may still be on its way."""
+    sent: list[str] = []
+
+    def mail(arguments: Arguments, context: ToolContext) -> str:
+        sent.append(context.operation_id + str(arguments.get("to", "")))
+        raise ToolError("killed by signal 9")
+
+    def was_sent(arguments: Arguments, context: ToolContext) -> Reconciled:
+        if isinstance(answer, Exception):
+            raise answer
+        known = context.operation_id + str(arguments.get("to", "")) in sent
+        return Reconciled(answer, "mail 1", evidence=f"ledger: {known}")
+
+    toolbox = Toolbox(Tool(mail, effect="RECONCILABLE", reconcile=was_sent))
+    async with client(memory()) as own:
+        owned = await own.create(agent="a")
+        (result,) = await one_turn(owned, toolbox, *calls_of("mail"))
+        assert isinstance(result, kind)
+        if isinstance(result, Done):
+            assert text_of(result.output) == "mail 1"
+        told = [recorded.type async for recorded in owned.events()]
+        assert [name for name in told if name in OUTCOMES] == types
+        assert len(sent) == 1
 
 
 async def test_a_tool_may_go_on_in_the_background_and_end_later() -> None:
