@@ -78,6 +78,8 @@ def _seen(path: Path, record_max_bytes: int) -> str | None:
     """None for a transcript of Claude Code, else what the file is instead."""
     if path.is_dir():
         return "a folder; name a file in it"
+    if path.exists() and not path.is_file():
+        return "no regular file: an import reads a file again and again; make one of it"
     guess = ""
     looked_at = records = 0
     for piece in read_pieces(path, record_max_bytes=record_max_bytes):

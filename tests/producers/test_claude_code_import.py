@@ -19,7 +19,7 @@ from foldline.errors import ImportSourceError
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
 from foldline.producers.claude_code import import_file
-from foldline.producers.claude_code_detect import OTHERS, detect
+from foldline.producers.claude_code_detect import OTHERS, check_source, detect
 from foldline.producers.redaction import WITHHELD, Redactor
 from foldline.producers.redaction_rules import Rule
 from foldline.schemas.blocks import Blob, text_of
@@ -531,3 +531,11 @@ def test_a_saved_transcript_is_counted_as_by_hand(into: Import, name: str) -> No
     assert {key: getattr(report, key) for key in COUNTS[name]} == COUNTS[name]
     assert into.file(FIXTURES / name).events == 0
     assert verify(into.log).ok
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """An import reads its file twice, and again the next time."""
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(ImportSourceError, match="no regular file"):
+        check_source(pipe, record_max_bytes=1_000)
