@@ -1,5 +1,6 @@
 """A small harness for tests: a log that fails on demand, a model with one answer."""
 
+import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,7 @@ from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import Verdict
 from foldline.settings import Settings
 
+HANGS_AFTER_S = 120
 QUICK = Settings(lease_ttl_ms=60_000, resend_max=3)
 """Settings for a test: few resends, a lease that does not run out meanwhile."""
 
@@ -129,8 +131,9 @@ async def count(owned: OwnedSession, event_type: str) -> int:
 
 
 async def until(owned: OwnedSession, event_type: str, times: int = 1) -> None:
-    """Wait until so many events of a type are in the log."""
-    async for recorded in owned.follow():
-        times -= recorded.type == event_type
-        if not times:
-            return
+    """Wait until so many events of a type are in the log; a test must not hang."""
+    async with asyncio.timeout(HANGS_AFTER_S):
+        async for recorded in owned.follow():
+            times -= recorded.type == event_type
+            if not times:
+                return

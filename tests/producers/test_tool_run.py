@@ -547,9 +547,10 @@ async def test_a_cancelled_turn_stops_its_tools_and_ends_as_aborted() -> None:
 
 async def test_a_cancelled_caller_stops_the_tools_and_loses_no_outcome() -> None:
     """The task dies; what its tools did is still recorded."""
-    release = threading.Event()
+    release, began = threading.Event(), threading.Event()
 
     def stubborn(arguments: Arguments, context: ToolContext) -> str:
+        began.set()
         release.wait(30)
         return f"{arguments}{context.attempt}"
 
@@ -558,6 +559,8 @@ async def test_a_cancelled_caller_stops_the_tools_and_loses_no_outcome() -> None
         calls = await model_says(turn, *calls_of("forever", "stubborn"))
         running = asyncio.create_task(turn.run_tools(calls, toolbox))
         await until(owned, "ToolExecutionStarted", 2)
+        # Recorded is not begun: told to stop in between, it would never begin.
+        assert await asyncio.to_thread(began.wait, 30)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -570,9 +573,10 @@ async def test_a_cancelled_caller_stops_the_tools_and_loses_no_outcome() -> None
 async def test_a_fenced_owner_stops_its_tools_and_their_outcomes_are_facts() -> None:
     """Row 5: what it started did happen; what it wants to decide is refused."""
     log = memory()
-    release = threading.Event()
+    release, began = threading.Event(), threading.Event()
 
     def stubborn(arguments: Arguments, context: ToolContext) -> str:
+        began.set()
         release.wait(30)
         return f"{arguments}{context.attempt}"
 
@@ -585,6 +589,8 @@ async def test_a_fenced_owner_stops_its_tools_and_their_outcomes_are_facts() -> 
         calls = await model_says(turn, *calls_of("forever", "stubborn", "gated"))
         running = asyncio.create_task(turn.run_tools(calls, toolbox))
         await until(owned, "ToolExecutionStarted", 2)
+        # Recorded is not begun: told to stop in between, it would never begin.
+        assert await asyncio.to_thread(began.wait, 30)
         await until(owned, "PermissionRequested")
         taken = await other.take("s", steal=True)
         await until(owned, "ToolExecutionCancelled")
@@ -771,9 +777,10 @@ async def test_a_tool_may_ask_for_some_arguments_only() -> None:
 async def test_a_call_that_somebody_else_left_running_is_not_run_here() -> None:
     """Unknown until recovery has settled it."""
     log = memory()
-    release = threading.Event()
+    release, began = threading.Event(), threading.Event()
 
     def run(arguments: Arguments, context: ToolContext) -> str:
+        began.set()
         release.wait(30)
         return f"{arguments}{context.attempt}"
 
@@ -781,6 +788,7 @@ async def test_a_call_that_somebody_else_left_running_is_not_run_here() -> None:
         calls = await model_says(turn, *calls_of("run"))
         running = asyncio.create_task(turn.run_tools(calls, Toolbox(Tool(run))))
         await until(owned, "ToolExecutionStarted")
+        assert await asyncio.to_thread(began.wait, 30)
         taken = await other.take("s", steal=True)
         resumed = await taken.resume_turn()
         call = (await taken.open_calls())[0]
