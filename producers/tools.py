@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from foldline.errors import FoldlineError, SettingsError
+from foldline.processors.rules import EFFECTS
 from foldline.schemas.blocks import Block, Blocks, json_block, text_block
 from foldline.schemas.events import ToolDeclaration
 
@@ -141,7 +142,7 @@ class Tool:
             object.__setattr__(self, "name", getattr(self.run, "__name__", ""))
         if not self.name:
             raise SettingsError("Tool.name", "", "a tool needs a name")
-        if self.effect not in ("READ_ONLY", "IDEMPOTENT", "RECONCILABLE", "UNSAFE"):
+        if self.effect not in EFFECTS:
             raise SettingsError(
                 f"Tool({self.name}).effect",
                 self.effect,

@@ -12,6 +12,7 @@ The plan names every open thing once. Carrying it out is `foldline.producers.rec
 
 from dataclasses import dataclass
 
+from foldline.processors.rules import SAFE_TO_REPEAT
 from foldline.schemas.state import (
     CALL_BACKGROUND,
     CALL_CANCELLING,
@@ -24,7 +25,6 @@ from foldline.schemas.state import (
     SessionState,
 )
 
-SAFE_TO_REPEAT = frozenset({"READ_ONLY", "IDEMPOTENT"})
 RECONCILABLE = "RECONCILABLE"
 
 
