@@ -1,14 +1,26 @@
 """Settings, from the environment: `FOLDLINE_<NAME>`; every limit has its name here.
 
-FOLDLINE_URL        the log: memory:, sqlite:///path  (kafka:// and jsonl: come later)
-FOLDLINE_BLOBS      a folder for blobs; default: beside the log
+FOLDLINE_URL        the log: memory:, sqlite:///path, kafka://host:port, https://service
+FOLDLINE_BLOBS      a folder for blobs, or s3://bucket/prefix; default: beside the log
+
+A name with a part in it takes two underscores: any librdkafka property is
+`FOLDLINE_KAFKA__EXTRA__SASL_USERNAME` (underscores become dots) or a key of the JSON
+object `FOLDLINE_KAFKA__EXTRA`.
 """
 
 import os
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from foldline.errors import SettingsError
@@ -28,12 +40,34 @@ def default_url() -> str:
     return f"sqlite:///{Path(data) / 'foldline' / 'sessions.db'}"
 
 
+def default_state_dir() -> Path:
+    """Where this user's rebuildable state lies, below XDG_STATE_HOME or ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME") or str(_home() / ".local" / "state")
+    return Path(state) / "foldline"
+
+
 def _home() -> Path:
     try:
         return Path.home()
     except RuntimeError as error:
         wanted = "a folder; or set FOLDLINE_URL: this user has no home"
         raise SettingsError("HOME", "", wanted) from error
+
+
+class KafkaSettings(BaseModel):
+    """How brokers are reached.
+
+    `extra` goes to librdkafka as it is, last: SASL, TLS, client.rack and whatever else
+    a cluster wants. It may not name what foldline's promises rest on (see
+    `foldline.kafka`).
+    """
+
+    extra: dict[str, str] = Field(default_factory=dict[str, str])
+
+    @field_validator("extra")
+    @classmethod
+    def _dotted(cls, extra: dict[str, str]) -> dict[str, str]:
+        return {name.lower().replace("_", "."): text for name, text in extra.items()}
 
 
 class Settings(BaseSettings):
@@ -43,10 +77,12 @@ class Settings(BaseSettings):
         SettingsError: a value that means nothing, or is out of bounds.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, frozen=True
+    )
 
     url: str = Field(default_factory=default_url)
-    blobs: Path | None = None
+    blobs: str = ""
     inline_max_bytes: int = Field(default=64 * 1024, ge=0, le=900_000)
     """A body above this goes to the blob store before the append; an event must be able
     to hold one that is not."""
@@ -71,6 +107,46 @@ class Settings(BaseSettings):
     """How often a client resends an append that got no answer."""
     batch_max: int = Field(default=500, ge=1, le=10_000)
     """How many appends one transaction of a log takes at the most."""
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    topic_prefix: str = Field(default="foldline.", pattern=r"^[a-zA-Z0-9._-]{0,64}$")
+    """What the names of a log's topics begin with."""
+    topic_partitions: int = Field(default=16, ge=1, le=10_000)
+    """How many partitions `topics create` makes: fixed for ever."""
+    topic_replication: int = Field(default=3, ge=1, le=32)
+    """How many brokers keep each partition; `min.insync.replicas` is one fewer."""
+    registry_url: str = ""
+    """The schema registry's Confluent API, with /apis/ccompat/v7 for Apicurio."""
+    registry_wait_ms: _Wait = 60_000
+    """How long one that starts waits for the registry before it gives up."""
+    read_url: str = ""
+    """The read service that answers a Kafka log's reads; without it, the process keeps
+    its own replica of the partitions that it reads."""
+    token: SecretStr = SecretStr("")
+    """The bearer token for the read service."""
+    state_dir: Path = Field(default_factory=default_state_dir)
+    """Where workers keep tables and readers their replicas: all can be rebuilt."""
+    verdict_timeout_ms: _Period = 15_000
+    """How long an append waits for its verdict, resends included."""
+    resend_after_ms: _Period = 1_000
+    """When an append without an answer is sent again the first time; then ever later."""
+    worker_slot: str = Field(default="", pattern=r"^[a-zA-Z0-9._-]{0,64}$")
+    """The stable name of this worker's place; default: host and a number."""
+    table_flush_events: int = Field(default=20_000, ge=1, le=10_000_000)
+    """After how many events a worker writes its table behind."""
+    table_flush_ms: _Period = 1_000
+    """After how long a worker writes its table behind; whichever comes first."""
+    cached_sessions: int = Field(default=20_000, ge=100, le=10_000_000)
+    """How many sessions' states a worker or a reader keeps in memory."""
+    snapshot_lag_events: int = Field(default=50_000, ge=1, le=100_000_000)
+    """How far the end of `events` may run ahead of a partition's low-water mark."""
+    transaction_timeout_ms: int = Field(default=10_000, ge=1_000, le=900_000)
+    """When the broker aborts a worker's transaction that does not go on."""
+    http_host: str = "127.0.0.1"
+    """Where `serve` and a worker's health listen."""
+    http_port: int = Field(default=8080, ge=0, le=65_535)
+    """The port of `serve`; 0: any free one."""
+    health_port: int = Field(default=0, ge=-1, le=65_535)
+    """The port of a worker's health and metrics; 0: any free one, -1: none."""
     import_record_max_bytes: _Size = 64 * 1024 * 1024
     """The longest line that an importer takes in; a longer one is rejected."""
 

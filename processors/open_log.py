@@ -5,8 +5,8 @@ from pathlib import Path
 
 from foldline.errors import SettingsError
 from foldline.processors.batch import Clock
-from foldline.processors.file_blobs import FileBlobs
 from foldline.processors.memory_log import MemoryLog
+from foldline.processors.open_blobs import open_blobs
 from foldline.processors.sqlite_log import SqliteLog
 from foldline.processors.stored import AuditableLog
 from foldline.settings import Settings
@@ -54,9 +54,7 @@ def open_log(
     """
     settings = settings or Settings()
     if url == "memory:":
-        blobs = settings.blobs and FileBlobs(
-            settings.blobs, max_bytes=settings.blob_max_bytes
-        )
+        blobs = open_blobs(settings, beside=Path()) if settings.blobs else None
         return MemoryLog(settings=settings, clock=clock, blobs=blobs)
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
         return SqliteLog(path_of(url).absolute(), settings=settings, clock=clock)

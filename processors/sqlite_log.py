@@ -16,9 +16,9 @@ from foldline.errors import DecodeError, LogFormatError, LogUnavailableError
 from foldline.faults import crash_point
 from foldline.processors.batch import Change, Clock, Ways, admit_batch
 from foldline.processors.blobs import BlobStore
-from foldline.processors.file_blobs import FileBlobs
 from foldline.processors.fold import copy_of
 from foldline.processors.log import FOLLOW_MAX_EVENTS, Leases, SessionSummary
+from foldline.processors.open_blobs import open_blobs
 from foldline.processors.restore import Source, broken, restore
 from foldline.processors.sqlite_file import (
     as_log_error,
@@ -78,10 +78,7 @@ class SqliteLog:
         self._writer = open_writer(path, url=self._url, busy_timeout_ms=busy_ms)
         self._readers = Readers(path, url=self._url, busy_timeout_ms=busy_ms)
         self._leases = SqliteLeases(path, url=self._url, busy_timeout_ms=busy_ms)
-        self._blobs = FileBlobs(
-            settings.blobs or path.with_name(f"{path.name}.blobs"),
-            max_bytes=settings.blob_max_bytes,
-        )
+        self._blobs = open_blobs(settings, beside=path.with_name(f"{path.name}.blobs"))
         self._lock = threading.Lock()
         self._changed = threading.Condition()
         self._closed = False

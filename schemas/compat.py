@@ -27,6 +27,7 @@ from foldline.schemas.changes import changes
 from foldline.schemas.frozen import (
     FOLDER,
     LEDGER,
+    NO_EVENTS,
     AvroSchema,
     ledger,
     load,
@@ -118,7 +119,7 @@ def _is_newest(schemas: list[tuple[str, AvroSchema]], model: AvroSchema) -> bool
 
 def broken_shape(name: str, schema: AvroSchema) -> list[Problem]:
     """Where a schema has not the shape that the codec needs."""
-    is_event = name not in ("Snapshot", "Verdict")
+    is_event = name not in NO_EVENTS
     found = misshapen(schema, is_event=is_event)
     return [Problem(name, field, reason) for field, reason in found]
 

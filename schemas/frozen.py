@@ -16,12 +16,16 @@ from foldline.schemas.avro_io import parsed
 from foldline.schemas.avsc import event_schema, record_schema
 from foldline.schemas.events import EVENT_TYPES
 from foldline.schemas.snapshots import snapshot_schema
+from foldline.schemas.topic_records import TOPIC_RECORDS
 from foldline.schemas.verdicts import Verdict
 
 FOLDER = Path(__file__).resolve().parent / "avro"
 """Where foldline's own are."""
 
 LEDGER = "frozen.sha256"
+
+NO_EVENTS = frozenset({"Snapshot", "Verdict"} | {cls.__name__ for cls in TOPIC_RECORDS})
+"""Records without an envelope: what topics hold beside events."""
 
 _FILE = re.compile(r"v([1-9][0-9]*)\.avsc")
 
@@ -31,7 +35,8 @@ AvroSchema = dict[str, Any]
 def modelled() -> dict[str, AvroSchema]:
     """The schema of every record that is published, as the models say today."""
     events = {name: event_schema(cls) for name, cls in EVENT_TYPES.items()}
-    return events | {"Snapshot": snapshot_schema(), "Verdict": record_schema(Verdict)}
+    others = {cls.__name__: record_schema(cls) for cls in (Verdict, *TOPIC_RECORDS)}
+    return events | {"Snapshot": snapshot_schema()} | others
 
 
 def path_of(folder: Path, name: str, version: int) -> Path:

