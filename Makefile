@@ -52,15 +52,20 @@ docs: $(DEV) ## write the reference pages that are made from the code
 	@$(BIN)/python -m foldline.processors.reference docs
 
 lock: $(TOOLS)/bin/uv ## pin every dependency anew
-	@echo "lock: requirements/run.lock and requirements/dev.lock"
+	@echo "lock: requirements/run.lock, requirements/image.lock, requirements/dev.lock"
 	@$(LOCK) --group build --output-file requirements/run.lock pyproject.toml
-	@$(LOCK) --group dev --constraint requirements/run.lock \
+	@$(LOCK) --group build $(EXTRAS) --constraint requirements/run.lock \
+		--output-file requirements/image.lock pyproject.toml
+	@$(LOCK) --group dev $(EXTRAS) --constraint requirements/image.lock \
 		--output-file requirements/dev.lock pyproject.toml
 
 clean: ## remove what was built here
 	@rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache \
 		.import_linter_cache *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What the container image and the tests have beyond `run`.
+EXTRAS := --extra serve --extra s3
 
 # One lock for every platform and Python from 3.11 on, with the hash of each file.
 # Where packages come from is the installer's business and is not written down.

@@ -11,8 +11,18 @@ FoldlineError
 ├── StartTooLateError         an effect was not begun: its start_by had passed
 ├── LogError
 │   ├── LogUnavailableError   disk full, locked, no answer: this append is not recorded
+│   │   └── UncertainAppendError   no verdict in time: it may or may not be recorded
+│   ├── RegistryUnavailableError  the schema registry does not answer
+│   ├── NoLogMetaError        the brokers have no log under this prefix
+│   ├── TopicDriftError       topics are not as a log needs them: nothing was started
+│   ├── SlotTakenError        another worker has this slot's folder
+│   ├── WorkerFencedError     another worker has this slot's transactional.id
+│   ├── WorkerFailedError     a worker's Kafka client is beyond repair
 │   ├── LogFormatError        the file is torn, foreign or corrupt
+│   ├── LogTruncatedError     the topic no longer has what a reader needs
+│   ├── TableCorruptError     a table that can be rebuilt is damaged or foreign
 │   └── NewerFormatError      written by a newer foldline: upgrade, nothing was changed
+├── AccessRefusedError        the service does not know the token, or not for this
 ├── DecodeError               bytes that are no event of a known schema
 ├── EncodeError               an event that no Avro bytes can hold
 ├── SchemaError               a schema that may not be published
@@ -160,8 +170,9 @@ class LogError(FoldlineError):
 class LogUnavailableError(LogError):
     """Raised when an append or a read got no answer. The append is not recorded.
 
-    Of more appends than one transaction takes, the first `recorded` ones may be
-    recorded, without their answers: a resend is told so.
+    (One that may be is an UncertainAppendError.) Of more appends than one transaction
+    takes, the first `recorded` ones may be recorded, without their answers: a resend is
+    told so.
 
     Operator action: free disk space, or end the process that holds the lock; then
     the same append, with the same event_id, may be made again.
@@ -174,7 +185,119 @@ class LogUnavailableError(LogError):
         self.reason = reason
         self.recorded = recorded
         but = f" but the first {recorded} appends" if recorded else ""
-        super().__init__(f"{url} did not take it: {reason}; nothing{but} was recorded")
+        super().__init__(self._said(f"nothing{but} was recorded"))
+
+    def _said(self, result: str) -> str:
+        return f"{self.url} did not take it: {self.reason}; {result}"
+
+
+class UncertainAppendError(LogUnavailableError):
+    """Raised when an append got no verdict in time. It may or may not be recorded.
+
+    The same append, with the same event_id and known_seq, is safe to make again: its
+    verdict tells. Until then the log's own state is what counts.
+
+    Operator action: the reason says how far it came. Not acknowledged: look at the
+    brokers. Acknowledged without a verdict: look whether a worker runs, and whether it
+    is ready.
+    """
+
+    def _said(self, result: str) -> str:  # noqa: ARG002 - nobody knows the result
+        return f"no verdict from {self.url}: {self.reason}; it may or may not be recorded"
+
+
+class RegistryUnavailableError(LogError):
+    """Raised when the schema registry gives no answer, or one that is none.
+
+    What was looked up before goes on working: only a new schema waits.
+
+    Operator action: start the registry, or set FOLDLINE_REGISTRY_URL to where it is.
+    """
+
+    retryable = True
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url = url
+        self.reason = reason
+        super().__init__(f"schema registry {url} does not answer: {reason}")
+
+
+class NoLogMetaError(LogError):
+    """Raised when the brokers hold no log under this prefix.
+
+    Operator action: `foldline schemas register`, then `foldline topics create`; or
+    correct FOLDLINE_TOPIC_PREFIX.
+    """
+
+    def __init__(self, url: str, topic: str) -> None:
+        self.url = url
+        self.topic = topic
+        super().__init__(
+            f"no log in {url}: topic {topic} says nothing; "
+            "run `foldline schemas register` and `foldline topics create`"
+        )
+
+
+class TopicDriftError(LogError):
+    """Raised when topics are not as a log needs them. Nothing was started.
+
+    Operator action: `foldline topics check` lists what differs; set it right.
+    """
+
+    def __init__(self, url: str, drifts: list[str]) -> None:
+        self.url = url
+        self.drifts = drifts
+        super().__init__(
+            f"topics of {url} are not as they must be: {'; '.join(drifts)}; "
+            "`foldline topics check` lists what differs"
+        )
+
+
+class SlotTakenError(LogError):
+    """Raised when another process of this machine works in a worker's slot.
+
+    Operator action: end that process, or give this one another FOLDLINE_WORKER_SLOT
+    (or none: then the first free one is taken).
+    """
+
+    def __init__(self, slot: str, folder: str) -> None:
+        self.slot = slot
+        self.folder = folder
+        super().__init__(f"slot {slot} in {folder} is held by another worker process")
+
+
+class WorkerFencedError(LogError):
+    """Raised when a worker was fenced repeatedly: a twin has the same slot.
+
+    Nothing is lost: the twin goes on. A worker that was frozen is fenced once, and
+    goes on after a restore.
+
+    Operator action: give each worker its own FOLDLINE_WORKER_SLOT; then start it again.
+    """
+
+    def __init__(self, transactional_id: str, times: int, within_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self.times = times
+        self.within_ms = within_ms
+        super().__init__(
+            f"fenced {times} times within {within_ms} ms: another worker uses the "
+            f"transactional.id {transactional_id!r}; give each its own slot"
+        )
+
+
+class WorkerFailedError(LogError):
+    """Raised when a worker cannot go on in this process. What it took is committed or
+    will be taken again.
+
+    Operator action: let the supervisor start it again; if it comes back, the reason
+    says what the brokers refuse.
+    """
+
+    retryable = True
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the worker cannot go on: {reason}")
 
 
 class LogFormatError(LogError):
@@ -190,6 +313,41 @@ class LogFormatError(LogError):
         super().__init__(f"{url} is not a usable foldline log: {reason}")
 
 
+class LogTruncatedError(LogError):
+    """Raised when records that a reader or a restore still needs are gone from a topic.
+
+    Sessions with events below `low` that no snapshot covers are unrecoverable from
+    here; no state is made up for them.
+
+    Operator action: bring the records back from a copy of the topic, or start the reader from a checkpoint that reaches `low`, taken on a
+    node that has one; set the topic's retention to forever, as `foldline topics check`
+    wants it.
+    """
+
+    def __init__(self, topic: str, partition: int, needed: int, low: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.needed = needed
+        self.low = low
+        super().__init__(
+            f"{topic} [{partition}] begins at offset {low}, offset {needed} is needed: "
+            f"records {needed} to {low - 1} were deleted"
+        )
+
+
+class TableCorruptError(LogError):
+    """Raised when a table or replica on disk is damaged, or of another log or version.
+
+    Operator action: none, if it happens once: it is set aside and rebuilt. If it
+    happens again, look at the disk; delete what was set aside.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        self.folder = folder
+        self.reason = reason
+        super().__init__(f"{folder} cannot be used as it is: {reason}")
+
+
 class NewerFormatError(LogError):
     """Raised when something was written by a newer foldline. Nothing was changed.
 
@@ -203,6 +361,19 @@ class NewerFormatError(LogError):
         super().__init__(
             f"{what} has version {found}, this foldline knows up to {known}: upgrade it"
         )
+
+
+class AccessRefusedError(FoldlineError):
+    """Raised when a service refuses the token: unknown, ended, or of another scope.
+
+    Operator action: `foldline tokens add` on the service's side; the client's token
+    is FOLDLINE_TOKEN.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url = url
+        self.reason = reason
+        super().__init__(f"{url} refuses this token: {reason}")
 
 
 class DecodeError(FoldlineError):

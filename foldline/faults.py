@@ -3,6 +3,26 @@
 `FOLDLINE_CRASH_AT=CP_NAME:n` makes the process kill itself with SIGKILL when it
 passes the crash point CP_NAME for the n-th time. Without that variable a crash point
 is one comparison. `FOLDLINE_STOP_AT=CP_NAME:n` freezes it with SIGSTOP instead.
+`FOLDLINE_FAIL_AT=CP_NAME:n` raises InjectedFaultError every n-th time: what a worker
+meets when a broker refuses a step or its reply is lost.
+
+The crash points of a worker stand at the numbered steps of its batch:
+
+| crash point | stands |
+| --- | --- |
+| `CP_WORKER_AFTER_POLL` | between the first record of a batch and the rest |
+| `CP_WORKER_AFTER_ADMIT` | everything is folded into the overlay |
+| `CP_WORKER_AFTER_BEGIN` | the transaction is open and empty |
+| `CP_WORKER_AFTER_PRODUCE` | events and rejected records are queued |
+| `CP_WORKER_AFTER_SNAPSHOT` | due snapshots and low-water records are queued |
+| `CP_WORKER_BEFORE_OFFSETS` | every record is with the broker |
+| `CP_WORKER_AFTER_OFFSETS` | the input offsets are part of the transaction |
+| `CP_WORKER_AFTER_COMMIT` | the commit was answered (raised: its reply is lost) |
+| `CP_WORKER_BEFORE_VERDICTS` | the overlay is merged, no verdict is sent |
+| `CP_WORKER_AFTER_VERDICTS` | verdicts are queued, perhaps not sent |
+| `CP_WORKER_BEFORE_TABLE`, `CP_WORKER_AFTER_TABLE` | around one table's write |
+| `CP_RESTORE_AFTER_OFFSET` | the committed offset is known, the end of events not |
+| `CP_RESTORE_AFTER_REFOLD` | the events are folded, the partition not taken in |
 """
 
 import os
@@ -27,6 +47,20 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_RECOVER_AFTER_RECONCILE",
         "CP_RECOVER_AFTER_RESOLVED",
         "CP_IMPORT_AFTER_BATCH",
+        "CP_WORKER_AFTER_POLL",
+        "CP_WORKER_AFTER_ADMIT",
+        "CP_WORKER_AFTER_BEGIN",
+        "CP_WORKER_AFTER_PRODUCE",
+        "CP_WORKER_AFTER_SNAPSHOT",
+        "CP_WORKER_BEFORE_OFFSETS",
+        "CP_WORKER_AFTER_OFFSETS",
+        "CP_WORKER_AFTER_COMMIT",
+        "CP_WORKER_BEFORE_VERDICTS",
+        "CP_WORKER_AFTER_VERDICTS",
+        "CP_WORKER_BEFORE_TABLE",
+        "CP_WORKER_AFTER_TABLE",
+        "CP_RESTORE_AFTER_OFFSET",
+        "CP_RESTORE_AFTER_REFOLD",
     }
 )
 
@@ -42,16 +76,25 @@ def _target(variable: str) -> tuple[str, int] | None:
     count = count or "1"
     if name not in CRASH_POINTS or not count.isdecimal():
         raise SettingsError(variable, value, f"NAME:n of {sorted(CRASH_POINTS)}")
-    return name, int(count)
+    return name, max(int(count), 1)
 
 
 _CRASH = _target("FOLDLINE_CRASH_AT")
 _STOP = _target("FOLDLINE_STOP_AT")
-_ARMED = _CRASH is not None or _STOP is not None
+_FAIL = _target("FOLDLINE_FAIL_AT")
+_ARMED = any(target is not None for target in (_CRASH, _STOP, _FAIL))
+
+
+class InjectedFaultError(Exception):
+    """Raised at a crash point that `FOLDLINE_FAIL_AT` names; never without it."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+        super().__init__(f"injected at {point}")
 
 
 def crash_point(name: str) -> None:
-    """Die or freeze here if the environment asks for it; else do nothing."""
+    """Die, freeze or fail here if the environment asks for it; else do nothing."""
     if not _ARMED:
         return
     _PASSED[name] += 1
@@ -59,3 +102,5 @@ def crash_point(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if (name, _PASSED[name]) == _STOP:
         os.kill(os.getpid(), signal.SIGSTOP)
+    if _FAIL is not None and name == _FAIL[0] and _PASSED[name] % _FAIL[1] == 0:
+        raise InjectedFaultError(name)

@@ -118,6 +118,8 @@ class Settings(BaseSettings):
     """The schema registry's Confluent API, with /apis/ccompat/v7 for Apicurio."""
     registry_wait_ms: _Wait = 60_000
     """How long one that starts waits for the registry before it gives up."""
+    registry_timeout_ms: int = Field(default=5_000, ge=100, le=60_000)
+    """How long one request to the registry may take."""
     read_url: str = ""
     """The read service that answers a Kafka log's reads; without it, the process keeps
     its own replica of the partitions that it reads."""
@@ -145,6 +147,35 @@ class Settings(BaseSettings):
     """Where `serve` and a worker's health listen."""
     http_port: int = Field(default=8080, ge=0, le=65_535)
     """The port of `serve`; 0: any free one."""
+    http_read_timeout_ms: _Wait = 5_000
+    """How long a read waits for the seq that it must have (`min_seq`)."""
+    http_body_max_bytes: int = Field(default=8 * 1024 * 1024, ge=1_200_000, le=2**31)
+    """The largest body of a request, but for a blob's (`blob_max_bytes`)."""
+    http_body_timeout_ms: _Period = 30_000
+    """How long the body of a request may take to come in."""
+    http_send_timeout_ms: _Period = 30_000
+    """How long a client may leave what it is sent unread before it is let go."""
+    http_connections_max: int = Field(default=4_096, ge=1, le=1_000_000)
+    """How many connections `serve` holds at once; beyond it, it answers 503."""
+    http_streams_max: int = Field(default=2_048, ge=1, le=1_000_000)
+    """How many streams and long polls wait for events at once."""
+    http_stream_buffer_bytes: _Size = 1024 * 1024
+    """How much of a session's events a stream or a page holds in memory at once; at
+    least one event."""
+    http_heartbeat_ms: _Period = 15_000
+    """How often a stream without events says that it lives."""
+    http_readers: int = Field(default=16, ge=1, le=1_000)
+    """How many reads of the log run at once; the others wait."""
+    http_appenders: int = Field(default=32, ge=1, le=1_000)
+    """How many appends wait for their verdicts at once; the others wait to be sent."""
+    http_waiting_max: int = Field(default=1_024, ge=1, le=1_000_000)
+    """How many requests wait for a reader or an appender; beyond it, 503."""
+    tokens_file: str = ""
+    """The bearer tokens that `serve` takes, by their SHA-256: see `foldline tokens`."""
+    token_rate_per_s: int = Field(default=1_000, ge=1, le=10_000_000)
+    """How many requests and appended events a second one token may make; beyond, 429."""
+    tenant_rate_per_s: int = Field(default=5_000, ge=1, le=10_000_000)
+    """The same for all tokens of a tenant together."""
     health_port: int = Field(default=0, ge=-1, le=65_535)
     """The port of a worker's health and metrics; 0: any free one, -1: none."""
     import_record_max_bytes: _Size = 64 * 1024 * 1024

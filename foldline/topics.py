@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import murmur2  # a pure function of the C library: no client
 
+KAFKA = "kafka://"
+DEFAULT_PREFIX = "foldline."
+
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 FOREVER = "-1"
@@ -25,7 +28,7 @@ MAX_RECORD_BYTES = 1_150_000
 class TopicNames:
     """The names of one log's topics."""
 
-    prefix: str = "foldline."
+    prefix: str = DEFAULT_PREFIX
 
     @property
     def appends(self) -> str:
@@ -70,6 +73,11 @@ class TopicNames:
     def group(self) -> str:
         """The consumer group of the workers."""
         return f"{self.prefix}workers"
+
+
+def prefix_in(url: str) -> str:
+    """What topics begin with, as a kafka:// URL says it after its brokers; else empty."""
+    return url[len(KAFKA) :].partition("/")[2] if url.startswith(KAFKA) else ""
 
 
 @dataclass(frozen=True, slots=True)

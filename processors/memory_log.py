@@ -207,9 +207,11 @@ class MemoryLog:
                 state.recorded_at,
             )
 
-    def stored_events(self, session_id: str) -> Iterator[StoredEvent]:
+    def stored_events(
+        self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None
+    ) -> Iterator[StoredEvent]:
         """The events of a session, undecoded."""
-        yield from self._range(session_id, 0, None)
+        yield from self._range(session_id, after_seq, upto_seq)
 
     def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:
         """The snapshots of a session, the oldest first."""

@@ -384,9 +384,11 @@ class SqliteLog:
             rows = read_index(reader)
         yield from rows
 
-    def stored_events(self, session_id: str) -> Iterator[StoredEvent]:
+    def stored_events(
+        self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None
+    ) -> Iterator[StoredEvent]:
         """The rows of a session in the order of their seqs, undecoded."""
-        yield from self._range(session_id, -1, None)
+        yield from self._range(session_id, after_seq, upto_seq)
 
     def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:
         """The snapshots of a session, the oldest first."""

@@ -68,7 +68,9 @@ class AuditableLog(Log, Protocol):
         """The index, in the order of the session ids."""
         ...
 
-    def stored_events(self, session_id: str) -> Iterator[StoredEvent]:
+    def stored_events(
+        self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None
+    ) -> Iterator[StoredEvent]:
         """The rows of a session in the order of their seqs, undecoded."""
         ...
 

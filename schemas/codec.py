@@ -35,6 +35,9 @@ from foldline.schemas.upcasters import MAX_CHAIN, UPCASTERS, Upcaster
 MAX_EVENT_BYTES = 1_000_000
 """The largest event: below Kafka's default of 1 MiB by a margin for headers."""
 
+FRAME_BYTES = 5
+"""The size of a frame's prefix."""
+
 MAGIC = 0
 _FRAME = struct.Struct(">bI")
 _TAGGED = (Sealed, Blob, RequestRef)
@@ -53,16 +56,20 @@ def frame(schema_id: int, body: bytes) -> bytes:
     return _FRAME.pack(MAGIC, schema_id) + body
 
 
-def unframe(data: bytes) -> tuple[int, bytes]:
+def unframe(data: bytes, *, max_bytes: int = MAX_EVENT_BYTES) -> tuple[int, bytes]:
     """Split a frame into schema id and body.
+
+    Args:
+        data: the frame.
+        max_bytes: how large the body may be.
 
     Raises:
         DecodeError: too short, too large, or of another magic byte.
     """
     if len(data) < _FRAME.size:
         raise DecodeError(f"{len(data)} bytes are shorter than a frame")
-    if len(data) > MAX_EVENT_BYTES + _FRAME.size:
-        raise DecodeError(f"{len(data)} bytes, more than MAX_EVENT_BYTES")
+    if len(data) > max_bytes + _FRAME.size:
+        raise DecodeError(f"{len(data)} bytes, more than {max_bytes}")
     magic, schema_id = _FRAME.unpack_from(data)
     if magic != MAGIC:
         raise DecodeError(f"magic byte {magic}, expected {MAGIC}")
@@ -127,15 +134,24 @@ def encode_content(event: KnownEvent) -> bytes:
     Raises:
         EncodeError: a value that Avro cannot hold.
     """
-    return _write(_writer_schema(type(event)), event)
+    return write_record(_writer_schema(type(event)), event)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
     """The Avro of an envelope."""
-    return _write(_ENVELOPE_SCHEMA, envelope)
+    return write_record(_ENVELOPE_SCHEMA, envelope)
 
 
-def _write(schema: Schema, record: Record) -> bytes:
+def write_record(schema: Schema, record: Record) -> bytes:
+    """A record as Avro bytes; lone surrogates become U+FFFD and mark their block lossy.
+
+    Args:
+        schema: that of its class, parsed, without logical types.
+        record: the record.
+
+    Raises:
+        EncodeError: a value that Avro cannot hold.
+    """
     what = type(record).__name__
     try:
         return write(schema, _dump(record), what=what)
@@ -167,6 +183,10 @@ class Codec:
         for schema_id in schema_ids:
             with contextlib.suppress(DecodeError):
                 self._reader(schema_id)
+
+    def schema_of(self, schema_id: int) -> str:
+        """The schema that events of an id were written with; KeyError for none."""
+        return self._schemas.schema_of(schema_id)
 
     def decode(self, schema_id: int, body: bytes) -> Recorded:
         """A whole event, validated; a type not known here becomes UnknownEvent.

@@ -127,7 +127,7 @@ def compile_front(
         SchemaError: a type that events do not use (enum, map, fixed).
     """
     finish = finish or Finish()
-    writer = _Writer(name, _records_in(envelope))
+    writer = Lines(name, records_in(envelope))
     own = writer.own(front, finish)
     scope = {
         "read_envelope": _compile_envelope(json.dumps(envelope), finish_envelope),
@@ -141,10 +141,11 @@ def compile_front(
         "    if i > len(b): raise DecodeError('truncated')",
         f"    return envelope, {own}",
     ]
-    return cast("ReadFront", _compiled(name, lines, scope)["read_front"])
+    return cast("ReadFront", compiled(name, lines, scope)["read_front"])
 
 
-def _compiled(name: str, lines: Sequence[str], scope: dict[str, Any]) -> dict[str, Any]:
+def compiled(name: str, lines: Sequence[str], scope: dict[str, Any]) -> dict[str, Any]:
+    """Compile generated lines; the scope then holds the functions that they define."""
     scope |= {
         "varint": varint,
         "negative": negative,
@@ -167,7 +168,7 @@ def _compile_envelope(schema: str, finish: FinishEnvelope) -> _ReadEnvelope:
     known of the last: the bytes of each run of fields that repeat, and the finished
     fields. It is replaced as a whole, so that a thread sees one envelope's.
     """
-    whole, quick = _Writer("Envelope", {}), _Writer("Envelope", {})
+    whole, quick = Lines("Envelope", {}), Lines("Envelope", {})
     values: list[tuple[str, str]] = []
     differing: list[tuple[str, str]] = []
     runs = 0
@@ -188,7 +189,7 @@ def _compile_envelope(schema: str, finish: FinishEnvelope) -> _ReadEnvelope:
         "    i = 0",
         *whole.lines,
         "    if i > len(b): raise DecodeError('truncated')",
-        f"    envelope = finish({_literal(values)})",
+        f"    envelope = finish({literal(values)})",
         f"    last[0] = ({names}envelope)",
         "    return envelope.copy(), i",
         "def read_envelope(b):",
@@ -200,7 +201,7 @@ def _compile_envelope(schema: str, finish: FinishEnvelope) -> _ReadEnvelope:
         *(f"    envelope[{name!r}] = {value}" for name, value in differing),
         "    return envelope, i",
     ]
-    scope = _compiled("Envelope", lines, {"finish": finish, "last": [None]})
+    scope = compiled("Envelope", lines, {"finish": finish, "last": [None]})
     return cast("_ReadEnvelope", scope["read_envelope"])
 
 
@@ -215,7 +216,8 @@ def _runs(fields: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
     return runs
 
 
-def _literal(values: Sequence[tuple[str, str]]) -> str:
+def literal(values: Sequence[tuple[str, str]]) -> str:
+    """The text of a dictionary, of names and the expressions of their values."""
     return "{" + ", ".join(f"{name!r}: {value}" for name, value in values) + "}"
 
 
@@ -223,19 +225,19 @@ def _unpack_double(data: bytes, at: int) -> float:
     return cast("float", _DOUBLE.unpack_from(data, at)[0])
 
 
-class _Writer:
+class Lines:
     """Writes the lines that read one type after another."""
 
     def __init__(self, name: str, named: dict[str, dict[str, Any]]) -> None:
         self.lines: list[str] = []
-        self._name = name
-        self._named = named
+        self.name = name
+        self.named = named
         self._variables = 0
         self._indent = 1
 
     def record(self, fields: Sequence[Any]) -> str:
         """Read fields in order; the expression is the dictionary of them."""
-        return _literal([(item["name"], self.value(item["type"])) for item in fields])
+        return literal([(item["name"], self.value(item["type"])) for item in fields])
 
     def own(self, fields: Sequence[Any], finish: Finish) -> str:
         """The same for an event's own fields, each made what it is to be."""
@@ -246,13 +248,18 @@ class _Writer:
                 (name, f"models[{name!r}]({value})" if name in finish.models else value)
             )
         values.extend((name, f"missing[{name!r}]") for name in finish.missing)
-        return _literal(values)
+        return literal(values)
 
     def say(self, line: str) -> None:
         """Add a line."""
         self.lines.append("    " * self._indent + line)
 
-    def _variable(self) -> str:
+    def define(self, fields: dict[str, Any]) -> None:
+        """Remember a record: what follows may name it."""
+        self.named[_full_name(fields)] = fields
+
+    def variable(self) -> str:
+        """A name that is not used yet."""
         self._variables += 1
         return f"v{self._variables}"
 
@@ -264,7 +271,7 @@ class _Writer:
             fields = cast("dict[str, Any]", schema)
             match fields["type"]:
                 case "record":
-                    self._named[_full_name(fields)] = fields
+                    self.define(fields)
                     return self._record(fields)
                 case "array":
                     return self._array(fields["items"])
@@ -272,17 +279,17 @@ class _Writer:
                     return self._time()
                 case inner:
                     return self.value(inner)
-        if schema in self._named:
-            return self._record(self._named[schema])
+        if schema in self.named:
+            return self._record(self.named[schema])
         return self._primitive(schema)
 
     def _record(self, fields: dict[str, Any]) -> str:
-        variable = self._variable()
+        variable = self.variable()
         self.say(f"{variable} = {self.record(fields['fields'])}")
         return variable
 
     def _primitive(self, schema: str) -> str:
-        variable = self._variable()
+        variable = self.variable()
         match schema:
             case "string" | "bytes":
                 decode = ".decode()" if schema == "string" else ""
@@ -291,7 +298,7 @@ class _Writer:
                 self.say("else: i += 1")
                 self.say(f"j = i + n; {variable} = b[i:j]{decode}; i = j")
             case "long" | "int":
-                self._number(variable)
+                self.number(variable)
             case "boolean":
                 self.say(f"{variable} = b[i] == 1; i += 1")
             case "double":
@@ -299,15 +306,16 @@ class _Writer:
             case "null":
                 return "None"
             case _:
-                raise SchemaError(self._name, [f"events do not use {schema}"])
+                raise SchemaError(self.name, [f"events do not use {schema}"])
         return variable
 
     def _time(self) -> str:
-        variable = self._variable()
+        variable = self.variable()
         self.say(f"{variable}, i = eight(b, i)")
         return variable
 
-    def _number(self, variable: str) -> None:
+    def number(self, variable: str) -> None:
+        """Read a number."""
         self.say("c = b[i]")
         self.say(f"if c < 128: {variable} = (c >> 1) ^ -(c & 1); i += 1")
         self.say("elif (d := b[i + 1]) < 128:")
@@ -315,45 +323,55 @@ class _Writer:
         self.say(f"else: {variable}, i = varint(b, i)")
 
     def _union(self, branches: list[Any]) -> str:
-        variable = self._variable()
+        variable = self.variable()
+        self.union(branches, lambda b: self.say(f"{variable} = {self.value(b)}"))
+        return variable
+
+    def union(self, branches: list[Any], each: Callable[[Any], None]) -> None:
+        """Take the branch that a number names."""
         self.say("c = b[i]; i += 1")
         for index, branch in enumerate(branches):
             self.say(f"{'if' if index == 0 else 'elif'} c == {index << 1}:")
             self._indent += 1
-            self.say(f"{variable} = {self.value(branch)}")
+            self.say("pass")
+            each(branch)
             self._indent -= 1
         self.say("else: negative(i)")
-        return variable
 
     def _array(self, items: Any) -> str:
-        variable, count = self._variable(), self._variable()
+        variable = self.variable()
         self.say(f"{variable} = []")
+        self.array(lambda: self.say(f"{variable}.append({self.value(items)})"))
+        return f"tuple({variable})"
+
+    def array(self, each: Callable[[], None]) -> None:
+        """Go through an array's blocks; none has more items than bytes are left."""
+        count = self.variable()
         self.say("while True:")
         self._indent += 1
-        self._number(count)
+        self.number(count)
         self.say(f"if {count} == 0: break")
         self.say(f"if {count} < 0:")
         self.say(f"    {count} = -{count}; _, i = varint(b, i)")
         self.say(f"if {count} > len(b) - i: raise DecodeError('an array too long')")
         self.say(f"for _ in range({count}):")
         self._indent += 1
-        self.say(f"{variable}.append({self.value(items)})")
+        each()
         self._indent -= 2
-        return f"tuple({variable})"
 
 
-def _records_in(schema: Any) -> dict[str, dict[str, Any]]:
+def records_in(schema: Any) -> dict[str, dict[str, Any]]:
     """The records that fields define, by name: what follows may name them."""
     found: dict[str, dict[str, Any]] = {}
     if isinstance(schema, list):
         for item in cast("list[Any]", schema):
-            found |= _records_in(item)
+            found |= records_in(item)
     elif isinstance(schema, dict):
         part = cast("dict[str, Any]", schema)
         if part.get("type") == "record":
             found[_full_name(part)] = part
         for key in ("type", "items", "fields"):
-            found |= _records_in(part.get(key))
+            found |= records_in(part.get(key))
     return found
 
 

@@ -1,7 +1,15 @@
 """Verdicts: admission's answer to one append. A value, not an exception."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+from foldline.schemas.avro_bytes import (
+    long_bytes,
+    optional_text,
+    text_bytes,
+    time_bytes,
+)
+from foldline.schemas.blocks import clean_text
 from foldline.schemas.record import TIMESTAMP_MICROS, Record
 
 ACCEPTED = "ACCEPTED"
@@ -65,3 +73,55 @@ class Verdict(Record):
     def recorded(self) -> bool:
         """Whether the event is in the log: ACCEPTED now, or DUPLICATE of before."""
         return self.kind in (ACCEPTED, DUPLICATE)
+
+
+_KIND_BYTES = {kind: text_bytes(kind) for kind in VERDICT_KINDS}
+
+
+def encode_verdict(verdict: Verdict, *, append_offset: int | None = None) -> bytes:
+    """The Avro body of a verdict. Lone surrogates become U+FFFD.
+
+    Args:
+        verdict: the answer.
+        append_offset: said instead of the verdict's own.
+
+    Raises:
+        EncodeError: a number beyond 64 bits.
+    """
+    fields = verdict.__dict__
+    if append_offset is None:
+        append_offset = verdict.append_offset
+    try:
+        return _encoded(fields, append_offset)
+    except UnicodeEncodeError:
+        cleaned = {
+            name: clean_text(value)[0] if isinstance(value, str) else value
+            for name, value in fields.items()
+        }
+        return _encoded(cleaned, append_offset)
+
+
+def _encoded(fields: Mapping[str, Any], append_offset: int) -> bytes:
+    kind = fields["kind"]
+    anomalies = fields["anomalies"]
+    return b"".join(
+        (
+            _KIND_BYTES.get(kind) or text_bytes(kind),
+            text_bytes(fields["session_id"]),
+            text_bytes(fields["event_id"]),
+            long_bytes(fields["seq"]),
+            long_bytes(fields["current_seq"]),
+            long_bytes(fields["epoch"]),
+            time_bytes(fields["recorded_at"]),
+            text_bytes(fields["rule"]),
+            optional_text(fields["related"]),
+            text_bytes(fields["detail"]),
+            long_bytes(append_offset),
+            long_bytes(fields["rules_version"]),
+            b"\x00" if not anomalies else _texts(anomalies),
+        )
+    )
+
+
+def _texts(texts: tuple[str, ...]) -> bytes:
+    return b"".join((long_bytes(len(texts)), *map(text_bytes, texts), b"\x00"))

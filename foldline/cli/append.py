@@ -43,7 +43,7 @@ def append(
         context: Where to read and write.
     """
     from foldline.cli.fields import event_class, json_fields, make_event, typed_fields
-    from foldline.cli.machine import verdict_view
+    from foldline.projections.views import verdict_view
 
     if field and json_file is not None:
         raise UsageError("append", "either --field or --json-file")

@@ -115,7 +115,7 @@ def near(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _shower(context: Context, log: "Log", session_id: str) -> _Show:
-    from foldline.cli.machine import event_view  # late: --help does without
+    from foldline.projections.views import event_view  # late: --help does without
     from foldline.cli.timeline import Timeline
 
     if context.out.json:

@@ -112,7 +112,7 @@ def check(
 
 def _show_problems(context: Context, problems: "list[Problem]") -> None:
     if context.out.json:
-        from foldline.cli.machine import plain  # late: see above
+        from foldline.projections.views import plain  # late: see above
 
         context.out.record({"ok": not problems, "problems": plain(problems)})
         return

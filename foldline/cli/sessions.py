@@ -33,7 +33,7 @@ def sessions(
     """
     if limit < 1:
         raise UsageError("--limit", "a number from 1")
-    from foldline.cli.machine import session_view  # late: --help does without
+    from foldline.projections.views import session_view  # late: --help does without
     from foldline.schemas.state import STATUSES
 
     wanted = status.upper() if status else None
@@ -68,7 +68,7 @@ def _show(out: "Output", found: list["SessionSummary"]) -> None:
 
 
 def _when(time_us: int) -> str:
-    from foldline.cli.machine import moment_of
+    from foldline.projections.views import moment_of
 
     moment = moment_of(time_us)
     return moment.strftime("%Y-%m-%d %H:%M:%S") if moment else " " * 19

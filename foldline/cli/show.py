@@ -55,7 +55,7 @@ def _label(out: "Output", label: str, text: str, style: str = "") -> None:
 
 
 def _identity(out: "Output", look: "Look") -> None:
-    from foldline.cli.machine import iso_time
+    from foldline.projections.views import iso_time
     from foldline.cli.sessions import style_of
 
     state = look.state
@@ -134,7 +134,7 @@ def _fact(out: "Output", label: str, text: str, style: str = "") -> None:
 
 
 def _requests(out: "Output", look: "Look") -> None:
-    from foldline.cli.machine import iso_time
+    from foldline.projections.views import iso_time
 
     if look.state.requests:
         out.heading(f"waiting for an answer ({len(look.state.requests)})")

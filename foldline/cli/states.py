@@ -28,7 +28,7 @@ def state(
         at_seq: As it was just after this seq.
         context: Where to read and write.
     """
-    from foldline.cli.machine import state_view  # late: --help does without
+    from foldline.projections.views import state_view  # late: --help does without
 
     with context.reading() as log:
         session_id = find_session(log, session)

@@ -48,7 +48,7 @@ def _chosen(log: "AuditableLog", wanted: tuple[str, ...]) -> list[str] | None:
 
 def view_of(report: "Report") -> dict[str, Any]:
     """The report for machines: at most the first problems, and how many there are."""
-    from foldline.cli.machine import plain  # late: --help does without
+    from foldline.projections.views import plain  # late: --help does without
 
     return {"ok": report.ok} | plain(report)
 

@@ -1,6 +1,5 @@
 """The blob stores: what goes in comes out, or an error says why not."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,15 +8,19 @@ from foldline.errors import BlobError, LogUnavailableError
 from foldline.processors.blobs import BlobStore
 from foldline.processors.file_blobs import FileBlobs
 from foldline.processors.memory_blobs import MemoryBlobs
+from foldline.testing.blob_contract import MAX_BYTES, BlobContract
 
-MAX_BYTES = 1_000
 
-
-@pytest.fixture(params=["memory", "files"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    if request.param == "memory":
+class TestMemoryBlobs(BlobContract):
+    @pytest.fixture
+    def blobs(self) -> BlobStore:
         return MemoryBlobs(max_bytes=MAX_BYTES)
-    return FileBlobs(tmp_path / "a" / "blobs", max_bytes=MAX_BYTES)
+
+
+class TestFileBlobs(BlobContract):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> BlobStore:
+        return FileBlobs(tmp_path / "a" / "blobs", max_bytes=MAX_BYTES)
 
 
 @pytest.fixture
@@ -28,28 +31,6 @@ def files(tmp_path: Path) -> FileBlobs:
 def the_file(tmp_path: Path) -> Path:
     (path,) = (p for p in (tmp_path / "blobs").rglob("*") if p.is_file())
     return path
-
-
-@pytest.mark.parametrize("data", [b"", b"x", b"\x00" * MAX_BYTES])
-def test_a_blob_comes_back_by_its_hash(blobs: BlobStore, data: bytes) -> None:
-    sha256 = blobs.put(data)
-    assert sha256 == hashlib.sha256(data).digest()
-    assert blobs.put(data) == sha256
-    assert blobs.get(sha256) == data
-
-
-def test_a_missing_blob_is_named(blobs: BlobStore) -> None:
-    with pytest.raises(BlobError, match="abab") as caught:
-        blobs.get(b"\xab" * 32)
-    assert not caught.value.retryable
-
-
-def test_a_blob_above_the_limit_is_not_stored(blobs: BlobStore) -> None:
-    data = bytes(MAX_BYTES + 1)
-    with pytest.raises(BlobError, match="blob_max_bytes is 1000"):
-        blobs.put(data)
-    with pytest.raises(BlobError):
-        blobs.get(hashlib.sha256(data).digest())
 
 
 @pytest.mark.parametrize("damage", [b"", b"hell", b"jello", b"hello\x00"])

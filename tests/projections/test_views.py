@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foldline.cli.machine import iso_time, plain, state_view
+from foldline.projections.views import iso_time, plain, state_view
 from foldline.processors.log import Log
 from foldline.schemas.blocks import Blob, Block, Sealed
 from foldline.schemas.events import UserFeedback

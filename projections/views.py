@@ -1,4 +1,4 @@
-"""What `--json` prints: every event, state, session, lease and verdict as plain data.
+"""Every event, state, session, lease and verdict as plain data: what machines are told.
 
 Bytes are hex. A time `x_at` is ISO 8601 UTC with microseconds (null for none), and
 `x_at_us` is the same in microseconds since 1970. A body that is not inline is

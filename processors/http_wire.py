@@ -1,0 +1,226 @@
+"""What the read service and foldline's own client say to each other, in bytes.
+
+People and other languages speak JSON with the same routes; these forms are for whoever
+decodes Avro anyway:
+
+| media type | what it is |
+| --- | --- |
+| `EVENTS` | frames one behind the other: seq, schema id, length, Avro body |
+| `SNAPSHOTS` | the same of snapshots: seq, length of the digest, length, digest, body |
+| `STATE` | the Avro body of a Snapshot record |
+| `APPENDS`, `VERDICTS`, `INDEX` | MessagePack of the structures here |
+
+A schema is named by the SHA-256 of its text: ids differ between logs.
+"""
+
+import re
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from foldline.errors import DecodeError
+from foldline.processors.stored import StoredEvent, StoredSession, StoredSnapshot
+from foldline.schemas.verdicts import Verdict
+
+API = "/foldline/v1"
+
+EVENTS = "application/vnd.foldline.events"
+SNAPSHOTS = "application/vnd.foldline.snapshots"
+STATE = "application/vnd.foldline.state"
+APPENDS = "application/vnd.foldline.appends+msgpack"
+VERDICTS = "application/vnd.foldline.verdicts+msgpack"
+INDEX = "application/vnd.foldline.index+msgpack"
+BYTES = "application/octet-stream"
+
+MORE = "foldline-more"
+"""The header of a page behind which there is more."""
+
+APPENDS_MAX = 500
+"""How many appends one request takes."""
+
+INT64_MAX = 2**63 - 1
+
+_EVENT = struct.Struct(">qII")
+_SNAPSHOT = struct.Struct(">qII")
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,256}")
+_CODED = "~"
+
+
+class WireAppend(msgspec.Struct):
+    """One append: the Avro of envelope and content, and how it is to be admitted.
+
+    `fingerprint` is the SHA-256 of the published schema that `content` follows.
+    """
+
+    fingerprint: bytes
+    envelope: bytes
+    content: bytes
+    known_seq: int
+    expected_seq: int | None = None
+    requires: tuple[str, ...] = ()
+
+
+class WireSession(msgspec.Struct):
+    """A row of the index: the fields of a StoredSession."""
+
+    session_id: str
+    seq: int
+    status: str
+    epoch: int
+    owner: str
+    head_hash: bytes
+    tenant: str
+    agent: str
+    mode: str
+    parent_session_id: str
+    created_at: int
+    recorded_at: int
+
+
+_appends = msgspec.msgpack.Decoder(list[WireAppend])
+_verdicts = msgspec.msgpack.Decoder(list[dict[str, Any]])
+_index = msgspec.msgpack.Decoder(list[WireSession])
+
+
+def path_part(name: str) -> str:
+    """An id as one part of a path: itself, or `~` and base64url of its UTF-8."""
+    if _PLAIN_ID.fullmatch(name) and name.strip("."):
+        return name
+    coded = urlsafe_b64encode(name.encode("utf-8", "surrogatepass")).decode()
+    return _CODED + coded.rstrip("=")
+
+
+def of_path_part(part: str) -> str:
+    """The id that a part of a path stands for.
+
+    Raises:
+        DecodeError: `~` and what is no base64url of UTF-8.
+    """
+    if not part.startswith(_CODED):
+        return part
+    coded = part.removeprefix(_CODED)
+    try:
+        padded = coded + "=" * (-len(coded) % 4)
+        return urlsafe_b64decode(padded).decode("utf-8", "surrogatepass")
+    except ValueError as error:
+        raise DecodeError("no base64url of UTF-8 behind ~") from error
+
+
+def pack_events(events: Iterable[StoredEvent]) -> bytes:
+    """Events as frames."""
+    parts: list[bytes] = []
+    for event in events:
+        parts.append(_EVENT.pack(event.seq, event.schema_id, len(event.body)))
+        parts.append(event.body)
+    return b"".join(parts)
+
+
+def unpack_events(data: bytes) -> Iterator[StoredEvent]:
+    """The events of frames.
+
+    Raises:
+        DecodeError: the frames are cut.
+    """
+    at = 0
+    while at < len(data):
+        (seq, schema_id, length), at = _head(_EVENT, data, at)
+        yield StoredEvent(seq, schema_id, _taken(data, at, length))
+        at += length
+
+
+def pack_snapshots(snapshots: Iterable[StoredSnapshot]) -> bytes:
+    """Snapshots as frames."""
+    parts: list[bytes] = []
+    for kept in snapshots:
+        parts.append(_SNAPSHOT.pack(kept.seq, len(kept.digest), len(kept.body)))
+        parts.extend((kept.digest, kept.body))
+    return b"".join(parts)
+
+
+def unpack_snapshots(data: bytes) -> Iterator[StoredSnapshot]:
+    """The snapshots of frames.
+
+    Raises:
+        DecodeError: the frames are cut.
+    """
+    at = 0
+    while at < len(data):
+        (seq, digest, length), at = _head(_SNAPSHOT, data, at)
+        body = _taken(data, at + digest, length)
+        yield StoredSnapshot(seq, body, _taken(data, at, digest))
+        at += digest + length
+
+
+def _head(form: struct.Struct, data: bytes, at: int) -> tuple[tuple[int, int, int], int]:
+    try:
+        first, second, third = form.unpack_from(data, at)
+    except struct.error as error:
+        raise DecodeError("a frame is cut") from error
+    return (first, second, third), at + form.size
+
+
+def _taken(data: bytes, at: int, length: int) -> bytes:
+    taken = data[at : at + length]
+    if len(taken) != length:
+        raise DecodeError("a frame is cut")
+    return taken
+
+
+def pack_appends(appends: Sequence[WireAppend]) -> bytes:
+    """Appends as the body of a request."""
+    return msgspec.msgpack.encode(appends)
+
+
+def unpack_appends(data: bytes) -> list[WireAppend]:
+    """The appends of a request.
+
+    Raises:
+        DecodeError: no MessagePack of appends.
+    """
+    try:
+        return _appends.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DecodeError(f"no appends: {error}") from error
+
+
+def pack_verdicts(verdicts: Sequence[Verdict]) -> bytes:
+    """Verdicts as the body of an answer."""
+    return msgspec.msgpack.encode([verdict.__dict__ for verdict in verdicts])
+
+
+def unpack_verdicts(data: bytes) -> list[Verdict]:
+    """The verdicts of an answer; what a newer service says besides is left out.
+
+    Raises:
+        DecodeError: no MessagePack of verdicts.
+    """
+    try:
+        return [
+            Verdict.model_validate(fields, extra="ignore") for fields in _verdicts.decode(data)
+        ]
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DecodeError(f"no verdicts: {error}") from error
+
+
+def pack_index(rows: Iterable[StoredSession]) -> bytes:
+    """Rows of the index as the body of an answer."""
+    names = WireSession.__struct_fields__
+    return msgspec.msgpack.encode(
+        [{name: getattr(row, name) for name in names} for row in rows]
+    )
+
+
+def unpack_index(data: bytes) -> list[StoredSession]:
+    """The rows of an answer.
+
+    Raises:
+        DecodeError: no MessagePack of rows.
+    """
+    try:
+        rows = _index.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DecodeError(f"no index: {error}") from error
+    return [StoredSession(**msgspec.structs.asdict(row)) for row in rows]

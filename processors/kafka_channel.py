@@ -1,0 +1,97 @@
+"""One producer of a client, with the thread that hears what became of its records.
+
+A producer that reports a fatal error is of no more use: another takes its place, and
+what the first had not delivered is reported as lost, to be sent again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from foldline.processors.kafka_records import Outgoing
+
+POLL_S = 0.05
+"""How often the thread looks at the clock, if nothing wakes it before."""
+
+FLUSH_S = 2.0
+"""How long closing waits for records that are still on their way."""
+
+OnDelivery = Callable[[KafkaError | None, Message], None]
+MakeProducer = Callable[[Callable[[KafkaError], None]], Producer]
+
+_log = logging.getLogger("foldline.log")
+
+
+class Channel:
+    """A producer that any thread may use. Its callbacks run in the thread `foldline-acks`.
+
+    Args:
+        make: builds a producer that tells its errors to the function given.
+        on_tick: is called after each look, at least every POLL_S.
+    """
+
+    def __init__(self, make: MakeProducer, *, on_tick: Callable[[], None]) -> None:
+        self._make = make
+        self._on_tick = on_tick
+        self._fatal = threading.Event()
+        self._stopped = threading.Event()
+        self.trouble = ""
+        """What the brokers were last found to suffer from."""
+        self._producer = make(self._hear)
+        self._thread = threading.Thread(
+            target=self._run, name="foldline-acks", daemon=True
+        )
+        self._thread.start()
+
+    def send(self, topic: str, record: Outgoing, on_delivery: OnDelivery) -> None:
+        """Hand a record over to be sent; `on_delivery` is called once, later.
+
+        Raises:
+            BufferError: too many records are on their way.
+            KafkaException: the record can never be sent, or not by this producer.
+        """
+        try:
+            self._producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=list(record.headers or ()),
+                on_delivery=on_delivery,
+            )
+        except KafkaException as error:
+            if error.args[0].fatal():
+                self._fatal.set()
+            raise
+
+    def _hear(self, error: KafkaError) -> None:
+        self.trouble = error.str()
+        if error.fatal():
+            self._fatal.set()
+        _log.warning("kafka: %s: %s", error.name(), error.str())
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._producer.poll(POLL_S)
+            if self._fatal.is_set():
+                self._replace()
+            self._on_tick()
+
+    def _replace(self) -> None:
+        """Begin again with another producer; what the old one still had is lost."""
+        _log.warning("kafka: the producer failed (%s); another takes its place", self.trouble)
+        old, self._producer = self._producer, self._make(self._hear)
+        self._fatal.clear()
+        old.purge()
+        old.flush(FLUSH_S)
+
+    def close(self) -> None:
+        """Send what is still on its way, for a moment, and end the thread."""
+        self._stopped.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        if self._producer.flush(FLUSH_S):
+            self._producer.purge()
+            self._producer.flush(0)

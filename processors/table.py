@@ -1,0 +1,242 @@
+"""The table of one partition in a worker: states, dirty sessions, where they stand.
+
+One RocksDB database per partition, written behind: one batch per flush, not synced. So
+it may go back in time when the machine loses its power, but its position goes back with
+it: what is missing is folded again from `events`. A table that is damaged, or is of
+another log, partition or version, is set aside and built anew, never patched.
+
+| key | value |
+| --- | --- |
+| `m` | what it is (log, partition, layout), the position, the number of states |
+| `s` session_id | a state (`foldline.processors.state_codec`) |
+| `d` session_id | the offset of its first event that no published snapshot covers |
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from foldline.errors import DecodeError, TableCorruptError
+from foldline.processors.partition import Flush, Position, Rules
+from foldline.processors.rocks import Batch, Rocks, destroy, set_aside
+from foldline.processors.state_codec import LAYOUT, decode_state, encode_state
+from foldline.schemas.state import SessionState
+
+TABLE_FORMAT = 1
+"""The version of the rows, beside the layout of states."""
+
+LOAD_STATES = 500
+"""How many states of snapshots one batch writes during a restore."""
+
+KNOWN_SESSIONS = 100_000
+"""How many sessions a table remembers to have a row for, so as not to look again."""
+
+_META = b"m"
+_STATE = b"s"
+_DIRTY = b"d"
+
+_logger = logging.getLogger("foldline.table")
+
+
+class _Meta(msgspec.Struct, array_like=True):
+    """The meta row. A position is (input offset, event offset, rules, schema ids)."""
+
+    identity: str
+    states: int = 0
+    position: tuple[int, int, int, tuple[int, ...]] | None = None
+
+
+_meta_decoder = msgspec.msgpack.Decoder(_Meta)
+
+
+class Table:
+    """One open table. `get` may be called from any thread, the rest from one at a time.
+
+    Raises (each): TableCorruptError for damage, LogUnavailableError for no space.
+    """
+
+    def __init__(self, rocks: Rocks, meta: _Meta) -> None:
+        self._rocks = rocks
+        self._meta = meta
+        self._known: set[str] = set()
+
+    @classmethod
+    def open(cls, folder: Path, *, log_id: str, partition: int) -> "Table":
+        """Open or make it; one whose first loading never ended is begun again.
+
+        Raises:
+            TableCorruptError: damaged, or of another partition, log or version.
+            LogUnavailableError: another process holds its lock, no space.
+        """
+        identity = f"{TABLE_FORMAT}/{LAYOUT}/{log_id}/{partition}"
+        rocks = Rocks(folder)
+        try:
+            meta = _read_meta(rocks, identity)
+        except BaseException:
+            rocks.close()
+            raise
+        if meta.states and meta.position is None:
+            rocks.close()
+            destroy(folder)
+            return cls.open(folder, log_id=log_id, partition=partition)
+        return cls(rocks, meta)
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self._rocks.folder
+
+    @property
+    def sessions(self) -> int:
+        """How many states it holds."""
+        return self._meta.states
+
+    def get(self, session_id: str) -> SessionState | None:
+        """The state of a session as it was last written; the caller may keep it."""
+        data = self._rocks.get(_STATE + session_id.encode())
+        return None if data is None else self._decoded(session_id, data)
+
+    def position(self) -> Position | None:
+        """What its states cover; None for an empty table."""
+        if self._meta.position is None:
+            return None
+        input_offset, event_offset, version, ids = self._meta.position
+        return Position(input_offset, event_offset, Rules(version, frozenset(ids)))
+
+    def dirty(self) -> dict[str, int]:
+        """Sessions with events that no published snapshot covers, by first offset."""
+        rows = self._rows(_DIRTY)
+        found = [(int.from_bytes(value), key.decode()) for key, value in rows]
+        return {session_id: offset for offset, session_id in sorted(found)}
+
+    def write(self, flush: Flush) -> None:
+        """Write a flush in one batch."""
+        batch = Batch()
+        for session_id in flush.clean:
+            batch.delete(_DIRTY + session_id.encode())
+        for session_id, offset in flush.dirty.items():
+            batch.put(_DIRTY + session_id.encode(), offset.to_bytes(8))
+        at, rules = flush.position, flush.position.rules
+        ids = tuple(sorted(rules.schema_ids))
+        position = (at.input_offset, at.event_offset, rules.version, ids)
+        self._write(batch, flush.states, position)
+
+    def load(self, states: Iterable[SessionState]) -> None:
+        """Write states of snapshots; the table has no position until the first flush."""
+        rest = iter(states)
+        while some := list(islice(rest, LOAD_STATES)):
+            self._write(Batch(), some, self._meta.position)
+
+    def _write(
+        self,
+        batch: Batch,
+        states: Iterable[SessionState],
+        position: tuple[int, int, int, tuple[int, ...]] | None,
+    ) -> None:
+        new: set[str] = set()
+        for state in states:
+            key = _STATE + state.session_id.encode()
+            if not self._has(state.session_id, key):
+                new.add(state.session_id)
+            batch.put(key, encode_state(state))
+        meta = _Meta(self._meta.identity, self._meta.states + len(new), position)
+        batch.put(_META, msgspec.msgpack.encode(meta))
+        self._rocks.write(batch)
+        self._meta = meta
+        self._known |= new
+
+    def _has(self, session_id: str, key: bytes) -> bool:
+        if session_id in self._known:
+            return True
+        if self._rocks.get(key) is None:
+            return False
+        if len(self._known) >= KNOWN_SESSIONS:
+            self._known.clear()
+        self._known.add(session_id)
+        return True
+
+    def check(self) -> None:
+        """Read it whole.
+
+        Raises:
+            TableCorruptError: a row that is no state, or fewer rows than were written.
+        """
+        count = 0
+        for key, value in self._rows(_STATE):
+            self._decoded(key.decode(), value)
+            count += 1
+        if count != self._meta.states:
+            reason = f"it has {count} states, {self._meta.states} were written"
+            raise TableCorruptError(str(self.folder), reason)
+
+    def _rows(self, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._rocks.scan(kind, bytes((kind[0] + 1,))):
+            yield key[1:], value
+
+    def _decoded(self, session_id: str, data: bytes) -> SessionState:
+        try:
+            state = decode_state(data)
+        except DecodeError as error:
+            raise TableCorruptError(str(self.folder), error.reason) from error
+        if state.session_id != session_id:
+            reason = f"the row of {session_id!r} holds {state.session_id!r}"
+            raise TableCorruptError(str(self.folder), reason)
+        return state
+
+    def close(self) -> None:
+        """Let go of the folder. Nothing is written behind here."""
+        self._rocks.close()
+
+
+def _read_meta(rocks: Rocks, identity: str) -> _Meta:
+    """The meta row, written first if the database is new."""
+    data = rocks.get(_META)
+    if data is None:
+        if next(rocks.scan(b"", b"\xff"), None) is not None:
+            raise TableCorruptError(str(rocks.folder), "its meta row is missing")
+        meta = _Meta(identity)
+        batch = Batch()
+        batch.put(_META, msgspec.msgpack.encode(meta))
+        rocks.write(batch)
+        return meta
+    try:
+        meta = _meta_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise TableCorruptError(str(rocks.folder), f"meta row: {error}") from error
+    if meta.identity != identity:
+        reason = f"foreign: it is of {meta.identity}, {identity} is wanted"
+        raise TableCorruptError(str(rocks.folder), reason)
+    return meta
+
+
+def open_table(folder: Path, *, log_id: str, partition: int) -> Table:
+    """Open a table; one that cannot be used is set aside and begun again.
+
+    `folder` is this table's own. What is set aside lies beside it, see
+    `foldline.processors.rocks.set_aside`.
+
+    Raises:
+        LogUnavailableError: another process holds its lock, or no space.
+    """
+    try:
+        return Table.open(folder, log_id=log_id, partition=partition)
+    except TableCorruptError as error:
+        _set_aside(folder, error)
+        return Table.open(folder, log_id=log_id, partition=partition)
+
+
+def reopen_table(
+    table: Table, error: TableCorruptError, *, log_id: str, partition: int
+) -> Table:
+    """Set a table aside that turned out to be damaged, and begin an empty one."""
+    table.close()
+    _set_aside(table.folder, error)
+    return Table.open(table.folder, log_id=log_id, partition=partition)
+
+
+def _set_aside(folder: Path, error: TableCorruptError) -> None:
+    aside = set_aside(folder, reason=error.reason)
+    _logger.warning("%s; set aside as %s", error, aside)

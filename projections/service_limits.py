@@ -1,0 +1,108 @@
+"""What keeps one client from taking the service from all others: rates and lanes."""
+
+import asyncio
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from foldline.projections.service_problems import RETRY_AFTER_S, Problem
+
+BURST_S = 2
+"""How many seconds' worth may be taken at once, after a pause."""
+
+BUCKETS_MAX = 20_000
+"""For how many tokens and tenants the rates are remembered; more than there may be."""
+
+Params = ParamSpec("Params")
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class _Bucket:
+    left: float
+    at_s: float
+
+
+class Rates:
+    """How many requests and appended events a second each name may make."""
+
+    def __init__(self, *, per_s: int, what: str) -> None:
+        self._per_s = per_s
+        self._most = per_s * BURST_S
+        self._what = what
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def take(self, name: str, count: int = 1) -> None:
+        """Count so many of a name. Called in one thread.
+
+        Raises:
+            Problem: 429; it says when to come back.
+        """
+        now = time.monotonic()
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = _Bucket(float(self._most), now)
+            if len(self._buckets) > BUCKETS_MAX:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(name)
+        bucket.left = min(self._most, bucket.left + (now - bucket.at_s) * self._per_s)
+        bucket.at_s = now
+        # What is asked for at once may be more than a burst: then a full bucket does.
+        if bucket.left < min(count, self._most):
+            wait_s = math.ceil((min(count, self._most) - bucket.left) / self._per_s)
+            detail = f"more than {self._per_s} requests and events a second {self._what}"
+            raise Problem(429, "too_many", detail, retry_after_s=max(wait_s, 1))
+        bucket.left -= count
+
+
+class Lane:
+    """A bounded number of threads for calls that block, and a bounded queue before them."""
+
+    def __init__(self, name: str, *, threads: int, waiting_max: int) -> None:
+        self._name = name
+        self._most = threads + waiting_max
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"foldline-{name}")
+        self._lock = threading.Lock()
+        self._under_way = 0
+
+    @property
+    def under_way(self) -> int:
+        """How many calls run or wait."""
+        return self._under_way
+
+    async def run(
+        self, function: Callable[Params, Answer], *args: Params.args, **named: Params.kwargs
+    ) -> Answer:
+        """The function's answer, from a thread.
+
+        A caller that goes away does not stop it: it counts until it has ended.
+
+        Raises:
+            Problem: 503, where too many wait already.
+        """
+        with self._lock:
+            if self._under_way >= self._most:
+                detail = f"{self._under_way} requests wait to {self._name}"
+                raise Problem(503, "busy", detail, retry_after_s=RETRY_AFTER_S)
+            self._under_way += 1
+        try:
+            future = self._pool.submit(partial(function, *args, **named))
+        except RuntimeError as error:
+            self._ended(None)
+            raise Problem(503, "stopping", "the service stops", retry_after_s=1) from error
+        future.add_done_callback(self._ended)
+        return await asyncio.wrap_future(future)
+
+    def _ended(self, _: "Future[Answer] | None") -> None:
+        with self._lock:
+            self._under_way -= 1
+
+    def close(self) -> None:
+        """Begin nothing new; what runs ends by itself."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

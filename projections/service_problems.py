@@ -1,0 +1,133 @@
+"""What a request is told that cannot be answered: RFC 9457 problems, one shape for all.
+
+    {"type": "about:blank", "status": 404, "title": "Not Found", "kind": "no_session",
+     "detail": "...", "retryable": false}
+
+`kind` is a word for machines that never changes its meaning.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from foldline.errors import (
+    AppendRefusedError,
+    BlobError,
+    DecodeError,
+    EncodeError,
+    FoldlineError,
+    LogUnavailableError,
+    RedactionError,
+    UncertainAppendError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+RETRY_AFTER_S = 1
+"""When a client may ask again for what could not be answered now."""
+
+_STATUS: tuple[tuple[type[FoldlineError], int, str], ...] = (
+    (UncertainAppendError, 504, "uncertain"),
+    (LogUnavailableError, 503, "log_unavailable"),
+    (DecodeError, 400, "undecodable"),
+    (EncodeError, 422, "unwritable"),
+    (BlobError, 404, "no_blob"),
+    (AppendRefusedError, 409, "refused"),
+    (RedactionError, 500, "redaction_failed"),
+)
+"""Which error of foldline is which status; any other is the service's own trouble."""
+
+
+class ProblemView(BaseModel):
+    """A problem, as RFC 9457 has it, with foldline's word for it."""
+
+    type: str = "about:blank"
+    status: int
+    title: str
+    kind: str
+    detail: str
+    retryable: bool = False
+
+
+class Problem(Exception):  # noqa: N818 - RFC 9457's word
+    """Raised by a route that cannot answer; `extra` goes into the body as it is."""
+
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        *,
+        retry_after_s: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.status = status
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+        if retry_after_s is not None:
+            self.headers["retry-after"] = str(retry_after_s)
+        super().__init__(detail)
+
+    def answer(self) -> JSONResponse:
+        """The problem as a response."""
+        view = ProblemView(
+            status=self.status,
+            title=HTTPStatus(self.status).phrase,
+            kind=self.kind,
+            detail=self.detail,
+            retryable="retry-after" in self.headers,
+        )
+        body = view.model_dump() | self.extra
+        return JSONResponse(body, self.status, self.headers, media_type=MEDIA_TYPE)
+
+
+def no_session(session_id: str) -> Problem:
+    """The problem of a session that is not there, or is another tenant's: the same."""
+    return Problem(404, "no_session", f"no session {session_id!r}")
+
+
+def problem_of(error: FoldlineError) -> Problem:
+    """The problem that an error of foldline is."""
+    for kind, status, word in _STATUS:
+        if isinstance(error, kind):
+            break
+    else:
+        status, word = 500, "log_failed"
+    after = RETRY_AFTER_S if error.retryable else None
+    return Problem(status, word, str(error), retry_after_s=after)
+
+
+def handle_problems(app: FastAPI) -> None:
+    """Answer every kind of error in the one shape."""
+
+    def of_problem(_: Request, error: Exception) -> JSONResponse:
+        return cast("Problem", error).answer()
+
+    def of_foldline(_: Request, error: Exception) -> JSONResponse:
+        return problem_of(cast("FoldlineError", error)).answer()
+
+    def of_request(_: Request, error: Exception) -> JSONResponse:
+        first = cast("RequestValidationError", error).errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return Problem(422, "bad_request", f"{where}: {first['msg']}").answer()
+
+    def of_http(_: Request, error: Exception) -> JSONResponse:
+        http = cast("HTTPException", error)
+        kind = HTTPStatus(http.status_code).phrase.lower().replace(" ", "_")
+        detail = http.detail or kind
+        headers = http.headers
+        return Problem(http.status_code, kind, detail, headers=headers).answer()
+
+    app.add_exception_handler(Problem, of_problem)
+    app.add_exception_handler(FoldlineError, of_foldline)
+    app.add_exception_handler(RequestValidationError, of_request)
+    app.add_exception_handler(HTTPException, of_http)
