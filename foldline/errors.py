@@ -24,6 +24,7 @@ FoldlineError
 │   └── NewerFormatError      written by a newer foldline: upgrade, nothing was changed
 ├── AccessRefusedError        the service does not know the token, or not for this
 ├── DecodeError               bytes that are no event of a known schema
+│   └── NoAppendError         a record of `appends` that is no append
 ├── EncodeError               an event that no Avro bytes can hold
 ├── SchemaError               a schema that may not be published
 ├── RedactionError            the redactor failed: nothing was recorded
@@ -382,6 +383,14 @@ class DecodeError(FoldlineError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"undecodable: {reason}")
+
+
+class NoAppendError(DecodeError):
+    """Raised when a record of `appends` is none; `word` says why, for metrics."""
+
+    def __init__(self, word: str, reason: str) -> None:
+        self.word = word
+        super().__init__(reason)
 
 
 class EncodeError(FoldlineError):

@@ -12,7 +12,6 @@ from foldline.processors.admission import admit, log_time
 from foldline.processors.fold import copy_of, fold_in, initial
 from foldline.processors.stored import StoredEvent, StoredSnapshot
 from foldline.schemas.codec import MAX_EVENT_BYTES, encode_envelope
-from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     CheckpointCreated,
     SessionCancelled,
@@ -30,7 +29,8 @@ from foldline.schemas.verdicts import TOO_LARGE, UNDECODABLE, Verdict
 Clock = Callable[[], int]
 """Gives microseconds since 1970 UTC."""
 
-_PAUSES = (SessionSuspended, SessionCompleted, SessionFailed, SessionCancelled)
+PAUSES = (SessionSuspended, SessionCompleted, SessionFailed, SessionCancelled)
+"""After these a session rests for a while: its state is kept."""
 
 
 @dataclass(slots=True)
@@ -117,24 +117,19 @@ def _answer(
     if change is None:
         before = copy_of(state) if state else initial(envelope.session_id)
         change = batch.changes[envelope.session_id] = Change(before)
-    _record(change, envelope, append, body, schema_id, ways.snapshot_every)
+    recorded = Recorded(envelope, append.event, body, schema_id)
+    record(change, recorded, snapshot_every=ways.snapshot_every)
     return decision.verdict
 
 
-def _record(
-    change: Change,
-    envelope: Envelope,
-    append: Append,
-    body: bytes,
-    schema_id: int,
-    snapshot_every: int,
-) -> None:
-    event = append.event
+def record(change: Change, recorded: Recorded, *, snapshot_every: int) -> None:
+    """Take one admitted event into a change, with the snapshots that are due for it."""
+    event, seq = recorded.event, recorded.envelope.seq
     if isinstance(event, CheckpointCreated):
         change.keep()  # the state just before it: what its hash is of
-    fold_in(change.state, Recorded(envelope, event, body, schema_id))
-    change.events.append(StoredEvent(envelope.seq, schema_id, body))
-    if envelope.seq % snapshot_every == 0 or isinstance(event, _PAUSES):
+    fold_in(change.state, recorded)
+    change.events.append(StoredEvent(seq, recorded.schema_id, recorded.body))
+    if seq % snapshot_every == 0 or isinstance(event, PAUSES):
         change.keep()
 
 

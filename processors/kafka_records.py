@@ -16,12 +16,20 @@ knew it. Its headers say what is needed to route, refuse and answer it undecoded
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple, cast
+from urllib.parse import quote
 
-from foldline.schemas.codec import Codec
+from foldline.errors import DecodeError, EncodeError, NoAppendError
+from foldline.schemas.blocks import clean_text
+from foldline.schemas.codec import FRAME_BYTES, MAGIC, Codec, encode_envelope, frame
+from foldline.schemas.events import type_of
+from foldline.schemas.intake import Intake, Spans
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import Verdict
+from foldline.schemas.verdicts import encode_verdict as verdict_body
 
 Headers = list[tuple[str, bytes]]
 
@@ -39,6 +47,9 @@ APPEND_OFFSET = "ao"
 
 MAX_REQUIRES = 32
 """How many event ids an append may require."""
+
+MAX_DIGITS = 18
+"""How long a number in a header may be."""
 
 
 class Incoming(NamedTuple):
@@ -65,7 +76,9 @@ def header_map(headers: Headers | None) -> Mapping[str, bytes]:
     return {name: value for name, value in headers or () if value is not None}  # pyright: ignore[reportUnnecessaryComparison]
 
 
-def encode_append(append: Append, *, schema_id: int, reply_to: str) -> tuple[bytes, Headers]:
+def encode_append(
+    append: Append, *, schema_id: int, reply_to: str
+) -> tuple[bytes, Headers]:
     """An append as value and headers of a record of `appends`; the key is its session id.
 
     Args:
@@ -74,23 +87,160 @@ def encode_append(append: Append, *, schema_id: int, reply_to: str) -> tuple[byt
         reply_to: the client that waits; empty where nobody does.
 
     Raises:
-        EncodeError: what Avro cannot hold, or more than MAX_REQUIRES required ids.
+        EncodeError: what Avro or a header cannot hold.
     """
-    raise NotImplementedError
+    envelope = append.envelope
+    name = append.schema_name or type_of(append.event)
+    headers = [
+        (CE_ID, utf8(envelope.event_id)),
+        (CE_TYPE, utf8(name)),
+        (CE_SOURCE, ce_source(envelope.session_id)),
+        (WRITER, utf8(envelope.writer)),
+        (KNOWN_SEQ, b"%d" % append.known_seq),
+    ]
+    if envelope.occurred_at is not None:
+        headers.append((CE_TIME, ce_time(envelope.occurred_at)))
+    if envelope.traceparent is not None:
+        headers.append((TRACEPARENT, utf8(envelope.traceparent)))
+    if append.expected_seq is not None:
+        headers.append((EXPECTED_SEQ, b"%d" % append.expected_seq))
+    if append.requires:
+        headers.append((REQUIRES, _joined(name, append.requires)))
+    if reply_to:
+        headers.append((REPLY_TO, utf8(reply_to)))
+    return frame(schema_id, encode_envelope(envelope) + append.content), headers
+
+
+def _joined(name: str, requires: tuple[str, ...]) -> bytes:
+    if len(requires) > MAX_REQUIRES:
+        raise EncodeError(name, f"requires more than {MAX_REQUIRES} events")
+    if any("," in event_id or not event_id for event_id in requires):
+        raise EncodeError(name, "requires what is no event id")
+    return utf8(",".join(requires))
+
+
+def utf8(text: str) -> bytes:
+    """A text as a header holds it; lone surrogates become U+FFFD."""
+    return clean_text(text)[0].encode()
+
+
+@lru_cache(maxsize=4096)
+def ce_source(session_id: str) -> bytes:
+    """CloudEvents' source: an URI reference of the session."""
+    return b"/sessions/" + quote(clean_text(session_id)[0], safe="").encode()
+
+
+def ce_time(micros: int) -> bytes:
+    """A time as CloudEvents writes it (RFC 3339); empty beyond the year 9999."""
+    second, rest = divmod(micros, 1_000_000)
+    known = _second(second)
+    return b"%b.%06dZ" % (known, rest) if known else b""
+
+
+@lru_cache(maxsize=64)
+def _second(second: int) -> bytes:
+    try:
+        moment = datetime.fromtimestamp(second, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return b""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S").encode()
+
+
+class TakenAppend(NamedTuple):
+    """A record of `appends` that is an append; `body` is its value without the frame."""
+
+    append: Append
+    schema_id: int
+    body: bytes
+    spans: Spans
+    intake: Intake
 
 
 def decode_append(incoming: Incoming, codec: Codec) -> Append:
     """The append of a record of `appends`, structure only (what a worker admits).
 
     Raises:
-        DecodeError: what is no append; its reason begins with one word for metrics.
+        NoAppendError: what is no append; its word says why.
     """
-    raise NotImplementedError
+    schema_id = schema_id_of(incoming.value)
+    return take_append(incoming, dict(incoming.headers or ()), schema_id, codec).append
 
 
-def encode_verdict(verdict: Verdict, *, schema_id: int) -> bytes:
-    """A verdict as the value of a record of `verdicts`."""
-    raise NotImplementedError
+def schema_id_of(value: bytes | None) -> int:
+    """The schema id of a framed value.
+
+    Raises:
+        NoAppendError: no value, an empty one, or one without a frame.
+    """
+    if not value:
+        raise NoAppendError(*_NOTHING[value])
+    if len(value) <= FRAME_BYTES or value[0] != MAGIC:
+        raise NoAppendError("bad_frame", "no frame of a magic byte 0 and a schema id")
+    return int.from_bytes(value[1:FRAME_BYTES], "big")
+
+
+_NOTHING = {
+    None: ("null_value", "the record has no value"),
+    b"": ("empty_value", "the record's value is empty"),
+}
+
+
+def take_append(
+    incoming: Incoming, headers: Mapping[str, bytes | None], schema_id: int, codec: Codec
+) -> TakenAppend:
+    """Read an append whole, in its writer's schema, and what its headers say.
+
+    Raises:
+        NoAppendError: what is no append; its word says why.
+        NewerFormatError: a newer version of a type, which only a newer worker reads.
+        RegistryUnavailableError: the schema's text cannot be had now.
+    """
+    body = cast("bytes", incoming.value)[FRAME_BYTES:]
+    try:
+        envelope, event, spans, intake = codec.take(schema_id, body)
+    except DecodeError as error:
+        raise NoAppendError("bad_avro", error.reason) from error
+    expected = headers.get(EXPECTED_SEQ)
+    requires = headers.get(REQUIRES)
+    append = Append(
+        envelope,
+        event,
+        body[spans[-1] :],
+        _number(KNOWN_SEQ, headers.get(KNOWN_SEQ), -1),
+        None if expected is None else _number(EXPECTED_SEQ, expected, -1),
+        () if requires is None else _ids(requires),
+    )
+    return TakenAppend(append, schema_id, body, spans, intake)
+
+
+def _number(name: str, text: bytes | None, missing: int) -> int:
+    if text is None:
+        return missing
+    if not text.isdigit() or len(text) > MAX_DIGITS:
+        raise NoAppendError("bad_header", f"{name} is no number of at most 18 digits")
+    return int(text)
+
+
+def _ids(text: bytes) -> tuple[str, ...]:
+    if text.count(b",") >= MAX_REQUIRES:
+        raise NoAppendError("too_many_requires", f"requires more than {MAX_REQUIRES} ids")
+    try:
+        return tuple(text.decode().split(","))
+    except UnicodeDecodeError as error:
+        raise NoAppendError("bad_header", f"{REQUIRES} is not UTF-8") from error
+
+
+def encode_verdict(
+    verdict: Verdict, *, schema_id: int, append_offset: int | None = None
+) -> bytes:
+    """A verdict as the value of a record of `verdicts`.
+
+    Args:
+        verdict: the answer.
+        schema_id: the registry's id of the schema of verdicts.
+        append_offset: said instead of the verdict's own.
+    """
+    return frame(schema_id, verdict_body(verdict, append_offset=append_offset))
 
 
 def decode_verdict(value: bytes | None, codec: RecordCodec) -> Verdict:
@@ -99,7 +249,7 @@ def decode_verdict(value: bytes | None, codec: RecordCodec) -> Verdict:
     Raises:
         DecodeError: what is no verdict.
     """
-    raise NotImplementedError
+    return codec.unframe_record(Verdict, value)
 
 
 def append_offset_of(headers: Headers | None) -> int:
@@ -108,4 +258,7 @@ def append_offset_of(headers: Headers | None) -> int:
     Raises:
         DecodeError: an event without it, which no worker wrote.
     """
-    raise NotImplementedError
+    text = header_map(headers).get(APPEND_OFFSET)
+    if text is None or not text.isdigit() or len(text) > MAX_DIGITS:
+        raise DecodeError(f"an event without the header {APPEND_OFFSET}")
+    return int(text)

@@ -49,15 +49,27 @@ def restore(source: Source) -> SessionState | None:
     for snapshot in source.snapshots:
         state = _usable(source, snapshot)
         if state is not None:
-            # The first event is the snapshot's own: already folded, only compared.
-            tail = iter(source.events(state.seq - 1))
-            own = next(tail, None)
-            if own is not None and hashlib.sha256(own.body).digest() == (state.chain_head):
-                return replay(state, _checked(source, tail, state.chain_head))
+            after = carry_on(source, state)
+            if after is not None:
+                return after
             _ignore(source, snapshot, "it does not fit the event at its seq")
     empty = initial(source.session_id)
     state = replay(empty, _checked(source, source.events(0), b""))
     return state if state.seq else None
+
+
+def carry_on(source: Source, state: SessionState) -> SessionState | None:
+    """The state after the events that follow; None if it is not of these events.
+
+    Raises:
+        LogFormatError: as of `restore`.
+    """
+    # The first event is the state's own: already folded, only compared.
+    tail = iter(source.events(state.seq - 1))
+    own = next(tail, None)
+    if own is None or hashlib.sha256(own.body).digest() != state.chain_head:
+        return None
+    return replay(state, _checked(source, tail, state.chain_head))
 
 
 def _usable(source: Source, snapshot: StoredSnapshot) -> SessionState | None:

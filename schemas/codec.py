@@ -11,7 +11,7 @@ Frames are Confluent's: byte 0, four bytes of schema id (big-endian), the Avro b
 import contextlib
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from pydantic import ValidationError
 
@@ -27,7 +27,15 @@ from foldline.schemas.events import (
     RequestRef,
     UnknownEvent,
 )
-from foldline.schemas.readers import Reader, as_record, make_reader, plain, split
+from foldline.schemas.intake import Intake, Spans, read_whole
+from foldline.schemas.readers import (
+    Reader,
+    as_record,
+    make_intake,
+    make_reader,
+    plain,
+    split,
+)
 from foldline.schemas.record import Record
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.upcasters import MAX_CHAIN, UPCASTERS, Upcaster
@@ -162,6 +170,18 @@ def write_record(schema: Schema, record: Record) -> bytes:
 # --- reading -------------------------------------------------------------------------
 
 
+class Taken(NamedTuple):
+    """An append as it came in: what is known of it, and how its envelope is filled.
+
+    Its content begins at the last of `spans`.
+    """
+
+    envelope: Envelope
+    event: AnyEvent
+    spans: Spans
+    intake: Intake
+
+
 class Codec:
     """Decodes the events of one log, with the writers' schemas found by id."""
 
@@ -171,9 +191,10 @@ class Codec:
         *,
         upcasters: Mapping[str, Upcaster] = UPCASTERS,
     ) -> None:
-        self._schemas = schemas
+        self.schemas = schemas
         self._upcasters = upcasters
         self._readers: dict[int, Reader] = {}
+        self._intakes: dict[int, tuple[Reader, Intake]] = {}
 
     def warm_up(self, schema_ids: Iterable[int]) -> None:
         """Work out now how to read these schemas, some milliseconds for each.
@@ -186,7 +207,7 @@ class Codec:
 
     def schema_of(self, schema_id: int) -> str:
         """The schema that events of an id were written with; KeyError for none."""
-        return self._schemas.schema_of(schema_id)
+        return self.schemas.schema_of(schema_id)
 
     def decode(self, schema_id: int, body: bytes) -> Recorded:
         """A whole event, validated; a type not known here becomes UnknownEvent.
@@ -228,6 +249,33 @@ class Codec:
         envelope = Envelope.trusted(fields)
         return Recorded(envelope, reader.model.trusted(own), body, schema_id, False)  # noqa: FBT003
 
+    def take(self, schema_id: int, body: bytes) -> Taken:
+        """An append that comes from outside: checked whole, its content not built.
+
+        Raises:
+            DecodeError: junk, truncated, trailing bytes, unknown schema id.
+            NewerFormatError: a newer version of a known type, without an upcaster.
+        """
+        reader, intake = self._intakes.get(schema_id) or self._intake(schema_id)
+        if len(body) > MAX_EVENT_BYTES:
+            raise too_large(body)
+        fields, own, spans = read_whole(intake, body)
+        if reader.model is None:
+            event = self._unmodelled(reader, schema_id, body).event
+        else:
+            for name in reader.extra:
+                del own[name]
+            event = reader.model.trusted(own)
+        return Taken(Envelope.trusted(fields), event, spans, intake)
+
+    def _intake(self, schema_id: int) -> tuple[Reader, Intake]:
+        reader = self._reader(schema_id)
+        try:
+            found = self._intakes[schema_id] = (reader, make_intake(reader))
+        except SchemaError as error:
+            raise DecodeError(f"schema {schema_id}: {error}") from error
+        return found
+
     def _unmodelled(self, reader: Reader, schema_id: int, body: bytes) -> Recorded:
         if reader.event_type in EVENT_TYPES and reader.upcaster is None:
             raise NewerFormatError(f"event type {reader.event_type}", reader.version, 1)
@@ -249,7 +297,7 @@ class Codec:
         reader = self._readers.get(schema_id)
         if reader is None:
             try:
-                text = self._schemas.schema_of(schema_id)
+                text = self.schemas.schema_of(schema_id)
             except KeyError as error:
                 raise DecodeError(f"unknown schema id {schema_id}") from error
             try:

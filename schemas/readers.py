@@ -14,10 +14,11 @@ from pydantic_core import PydanticUndefined
 
 from foldline.errors import DecodeError, SchemaError
 from foldline.schemas.avro_io import parsed
-from foldline.schemas.avsc import NAMESPACE
+from foldline.schemas.avsc import NAMESPACE, event_schema, without_docs
 from foldline.schemas.envelope import Actor, Envelope, Source
 from foldline.schemas.events import EVENT_TYPES, KnownEvent
-from foldline.schemas.front import Finish, ReadFront, compile_front
+from foldline.schemas.front import Finish, FinishEnvelope, ReadFront, compile_front
+from foldline.schemas.intake import Intake, compile_intake
 from foldline.schemas.lint import check_decodable
 from foldline.schemas.record import Record
 from foldline.schemas.upcasters import Upcaster
@@ -71,6 +72,17 @@ class Reader:
     whole: Any
     front: ReadFront
     extra: tuple[str, ...]
+    parts: "Parts"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A writer's schema taken apart: what an intake is made of, where one is needed."""
+
+    envelope: list[Any]
+    front: list[Any]
+    content: list[Any]
+    finish: Finish
 
 
 def is_content(schema: Any) -> bool:
@@ -178,7 +190,41 @@ def _make_reader(schema: dict[str, Any], upcasters: Mapping[str, Upcaster]) -> R
             finish=finish,
         ),
         extra=tuple(front_names - known),
+        parts=Parts(split(schema)[0], front, own[len(front) :], finish),
     )
+
+
+def make_intake(reader: Reader) -> Intake:
+    """Work out how to admit what was written with a schema.
+
+    Raises:
+        SchemaError: an envelope that admission cannot fill.
+    """
+    parts = reader.parts
+    # An event without model is decoded by the whole reader: here it is only checked.
+    front = parts.front if reader.model else []
+    content = parts.content if reader.model else parts.front + parts.content
+    return compile_intake(
+        reader.name,
+        parts.envelope,
+        front,
+        content,
+        finish_envelope=_quickest_finish(parts.envelope),
+        finish=parts.finish,
+    )
+
+
+def _quickest_finish(envelope: list[Any]) -> FinishEnvelope:
+    """For an envelope of today nothing has to be compared event by event."""
+    today = split(plain(event_schema(EVENT_TYPES["ContextCleared"])))[0]
+    return _finish_todays if plain(without_docs(envelope)) == today else finish_envelope
+
+
+def _finish_todays(fields: dict[str, Any]) -> dict[str, Any]:
+    fields["actor"] = Actor.trusted(fields["actor"])
+    if fields["source"] is not None:
+        fields["source"] = Source.trusted(fields["source"])
+    return fields
 
 
 def _nested(name: str, envelope: list[Any], own: list[Any]) -> Any:

@@ -4,10 +4,10 @@ Each subject is FULL_TRANSITIVE, and holds every frozen version of its record, i
 Registering again changes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from foldline.errors import SchemaError
 from foldline.schemas.compat import Problem
@@ -21,6 +21,8 @@ from foldline.schemas.registry_client import (
 )
 
 LEVEL = "FULL_TRANSITIVE"
+
+Row = TypeVar("Row")
 
 AT_ONCE = 8
 """How many subjects are registered or looked at at the same time."""
@@ -44,7 +46,7 @@ def register(registry: RegistryClient) -> list[Registered]:
         SchemaError: the registry refuses one; it names the subject and says why.
         RegistryUnavailableError: the registry gives no answer.
     """
-    return [row for rows in _each(_register, registry) for row in rows]
+    return _each(_register, registry)
 
 
 def check_registered(registry: RegistryClient) -> list[Problem]:
@@ -53,10 +55,12 @@ def check_registered(registry: RegistryClient) -> list[Problem]:
     Raises:
         RegistryUnavailableError: the registry gives no answer.
     """
-    return [row for rows in _each(_check, registry) for row in rows]
+    return _each(_check, registry)
 
 
-def _each(one: Any, registry: RegistryClient) -> Iterable[list[Any]]:
+def _each(
+    one: Callable[[RegistryClient, str, str], list[Row]], registry: RegistryClient
+) -> list[Row]:
     """Do one thing for every subject, several at once; in the order of the subjects."""
     subjects = [
         (name, subject)
@@ -64,7 +68,8 @@ def _each(one: Any, registry: RegistryClient) -> Iterable[list[Any]]:
         for subject in subjects_of(name, registry.names)
     ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda pair: one(registry, *pair), subjects))
+        futures = [pool.submit(one, registry, *pair) for pair in subjects]
+        return [row for future in futures for row in future.result()]
 
 
 def _register(registry: RegistryClient, name: str, subject: str) -> list[Registered]:
