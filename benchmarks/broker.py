@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+from confluent_kafka import Consumer as _Consumer
 from confluent_kafka import (
     IsolationLevel,
     Producer,
     TopicPartition,
 )
-from confluent_kafka import Consumer as _Consumer
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -66,9 +66,9 @@ class Broker:
             made.result(TIMEOUT_S)
 
     def delete(self, prefix: str) -> None:
-        """Delete every topic whose name begins so."""
-        names = [t for t in self._admin.list_topics(timeout=TIMEOUT_S).topics]
-        mine = [name for name in names if name.startswith(prefix)]
+        """Delete every topic with this in its name: changelogs have prefixes beside."""
+        names = list(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+        mine = [name for name in names if prefix in name]
         for gone in (self._admin.delete_topics(mine) if mine else {}).values():
             gone.result(TIMEOUT_S)
 

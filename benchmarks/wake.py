@@ -52,6 +52,7 @@ class Bed:
 
     url: str
     events: int
+    session_id: str = SESSION
     owner: "subprocess.Popen[str] | None" = None
     wakes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     cold: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -61,7 +62,15 @@ class Bed:
         options = [*(["--context"] if context else []), *(["--waits"] if waits else [])]
         began = str(time.monotonic())
         return subprocess.Popen(
-            [sys.executable, __file__, "--taker", self.url, began, *options],
+            [
+                sys.executable,
+                __file__,
+                "--taker",
+                self.url,
+                self.session_id,
+                began,
+                *options,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -100,7 +109,9 @@ def answer_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return json.loads(line)
 
 
-async def take(url: str, began_s: float, *, context: bool, waits: bool) -> None:
+async def take(
+    url: str, session_id: str, began_s: float, *, context: bool, waits: bool
+) -> None:
     """Be a taker: connect, take, build the context, then stay until killed."""
     from foldline import connect  # its import is a part of a cold wake
 
@@ -111,7 +122,7 @@ async def take(url: str, began_s: float, *, context: bool, waits: bool) -> None:
         print(json.dumps({"ready": True}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         began_s = time.monotonic()
-    owned = await client.take(SESSION)
+    owned = await client.take(session_id)
     state = await owned.state()
     steps["taken"] = time.monotonic() - began_s
     messages = 0
@@ -301,10 +312,11 @@ def main() -> None:
 
 if __name__ == "__main__":
     if "--taker" in sys.argv:
-        url, began = sys.argv[2:4]
+        url, session_id, began = sys.argv[2:5]
         asyncio.run(
             take(
                 url,
+                session_id,
                 float(began),
                 context="--context" in sys.argv,
                 waits="--waits" in sys.argv,

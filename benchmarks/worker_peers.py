@@ -1,6 +1,6 @@
 """Who folds the same number of events beside foldline's worker, in the same run.
 
-Each does the fold of `peers/session_fold.py` on the same topic, in one process, with
+Each does a fold of `peers/session_fold.py` on the same topic, in one process, with
 RocksDB and a changelog; environments and builds lie in the benchmarks' cache folder,
 never in the source tree. A peer whose tools are missing is left out, with the reason.
 """
@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,13 @@ QUIXSTREAMS = "quixstreams"
 FAUST = "faust"
 KAFKA_STREAMS = "kafka_streams"
 KAFKA_STREAMS_CACHED = "kafka_streams_cached"
+ADMITTING = "admitting"
+BARE = "bare"
 
 VERSIONS = {
     QUIXSTREAMS: ("quixstreams==3.28.1",),
     # A newer click than its own command line can do with.
-    FAUST: ("faust-streaming==0.15.3", "click<8.4", "rocksdict==0.3.29"),
+    FAUST: ("faust-streaming==0.15.3", "click<8.4", "orjson", "rocksdict==0.3.29"),
 }
 STREAMS_VERSION = "4.4.0"
 
@@ -42,8 +44,9 @@ class MissingToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a peer is to consume, where it is to write, and as whom."""
+    """What a peer is to consume and how, where it is to write, and as whom."""
 
+    fold: str
     broker: Broker
     source: str
     target: str
@@ -90,10 +93,13 @@ def streams_classpath() -> str:
     return f"{jar}{os.pathsep}{out / 'lib'}{os.sep}*"
 
 
+def _places(job: Job) -> list[str]:
+    return [job.broker.bootstrap, job.group, job.source, job.target, str(job.folder)]
+
+
 def _python(name: str, job: Job) -> list[str]:
     script = PEERS_FOLDER / f"{name}_fold.py"
-    places = [job.broker.bootstrap, job.group, job.source, job.target, str(job.folder)]
-    return [str(interpreter(name)), str(script), *places]
+    return [str(interpreter(name)), str(script), job.fold, *_places(job)]
 
 
 def _quixstreams(job: Job) -> list[str]:
@@ -106,31 +112,48 @@ def _faust(job: Job) -> list[str]:
 
 def _streams(job: Job, cache: str) -> list[str]:
     flags = ["-XX:+UseParallelGC", "-Xmx1g", "-cp", streams_classpath()]
-    places = [job.broker.bootstrap, job.group, job.source, job.target, str(job.folder)]
-    return ["java", *flags, "foldline.benchmarks.SessionFold", *places, cache]
+    main = "foldline.benchmarks.SessionFold"
+    return ["java", *flags, main, job.fold, cache, *_places(job)]
 
 
 COMMANDS: dict[str, Callable[[Job], list[str]]] = {
-    QUIXSTREAMS: _quixstreams,
-    FAUST: _faust,
     KAFKA_STREAMS: lambda job: _streams(job, "plain"),
     KAFKA_STREAMS_CACHED: lambda job: _streams(job, "cached"),
+    QUIXSTREAMS: _quixstreams,
+    FAUST: _faust,
 }
 
 
-def records(events: int, *, sessions: int, partitions: int) -> Iterator[Filled]:
+def records(fold: str, *, events: int, sessions: int, partitions: int) -> Iterator[Filled]:
     """So many events of 500 bytes, the sessions in turns as in foldline's `appends`."""
-    padding = b"." * (EVENT_BYTES - 1)
-    values = [bytes([status]) + padding for status in range(4)]
     keys = [f"session-{number:028d}" for number in range(sessions)]
     places = [(partition_for(key, partitions), key.encode()) for key in keys]
+    value_of = _admitting_value if fold == ADMITTING else _bare_value
     for number in range(events):
         partition, key = places[number % sessions]
-        yield Filled(partition, key, values[(number // sessions) % 4])
+        yield Filled(partition, key, value_of(number, key, number // sessions))
+
+
+_BARE = [bytes([status]) + b"." * (EVENT_BYTES - 1) for status in range(4)]
+_STATUSES = (b"requested", b"started", b"completed", b"ended")
+_EVENT = (
+    b'{"event_id":"01980000-0000-7000-8000-%012x","session_id":"%s","type":"ToolCall",'
+    b'"status":"%s","occurred_at":1796000000000000,"actor":{"kind":"AGENT","id":"coder"},'
+    b'"text":"'
+)
+
+
+def _bare_value(_number: int, _key: bytes, turn: int) -> bytes:
+    return _BARE[turn % 4]
+
+
+def _admitting_value(number: int, key: bytes, turn: int) -> bytes:
+    head = _EVENT % (number, key, _STATUSES[turn % 4])
+    return head.ljust(EVENT_BYTES - 2, b".") + b'"}'
 
 
 @contextmanager
-def running(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def running(command: list[str], log: Path) -> Generator["subprocess.Popen[bytes]"]:
     """A process, whose output goes to a file, until the block ends."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

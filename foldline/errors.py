@@ -15,6 +15,7 @@ FoldlineError
 │   ├── RegistryUnavailableError  the schema registry does not answer
 │   ├── NoLogMetaError        the brokers have no log under this prefix
 │   ├── TopicDriftError       topics are not as a log needs them: nothing was started
+│   ├── NoRulesError          nothing says which rules are in force
 │   ├── SlotTakenError        another worker has this slot's folder
 │   ├── WorkerFencedError     another worker has this slot's transactional.id
 │   ├── WorkerFailedError     a worker's Kafka client is beyond repair
@@ -267,6 +268,22 @@ class SlotTakenError(LogError):
         super().__init__(f"slot {slot} in {folder} is held by another worker process")
 
 
+class NoRulesError(LogError):
+    """Raised when events were admitted, but nothing says which rules are in force.
+
+    Operator action: `foldline topics upgrade` writes control records; the partition
+    goes on by itself after that.
+    """
+
+    retryable = True
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(
+            f"{url}: nothing says which rules are in force; run `foldline topics upgrade`"
+        )
+
+
 class WorkerFencedError(LogError):
     """Raised when a worker was fenced repeatedly: a twin has the same slot.
 
@@ -386,10 +403,14 @@ class DecodeError(FoldlineError):
 
 
 class NoAppendError(DecodeError):
-    """Raised when a record of `appends` is none; `word` says why, for metrics."""
+    """Raised when a record of `appends` is none; `word` says why, for metrics.
 
-    def __init__(self, word: str, reason: str) -> None:
+    `kind` is the verdict on it.
+    """
+
+    def __init__(self, word: str, reason: str, kind: str = "UNDECODABLE") -> None:
         self.word = word
+        self.kind = kind
         super().__init__(reason)
 
 

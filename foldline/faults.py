@@ -34,6 +34,9 @@ from foldline.errors import SettingsError
 CRASH_POINTS: frozenset[str] = frozenset(
     {
         "CP_APPEND_BEFORE_SEND",
+        "CP_APPEND_AFTER_SEND",
+        "CP_APPEND_AFTER_ACK",
+        "CP_APPEND_BEFORE_VERDICT",
         "CP_APPEND_BEFORE_COMMIT",
         "CP_APPEND_AFTER_COMMIT",
         "CP_APPEND_AFTER_VERDICT",

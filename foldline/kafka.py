@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from foldline.errors import SettingsError
@@ -264,6 +264,20 @@ def plain_producer(
     }
     config = _config(cluster, settings, "client", own, on_error=on_error)
     return _built(Producer, config)
+
+
+def first_offset(consumer: Consumer, topic: str, partition: int, *, timeout_ms: int) -> int:
+    """Where a partition begins, to assign it there.
+
+    Assigning OFFSET_BEGINNING to a client that does not know the partition's leader yet
+    costs half a second, which is librdkafka's pause before it asks for the offset.
+
+    Raises:
+        KafkaException: no such partition, or no answer in time.
+    """
+    at = TopicPartition(topic, partition)
+    low, _ = consumer.get_watermark_offsets(at, timeout=timeout_ms / 1_000)
+    return low
 
 
 def _consuming(isolation: str, fetch_wait_ms: int) -> dict[str, Any]:

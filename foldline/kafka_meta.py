@@ -10,9 +10,10 @@ the write is still true when it commits.
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from foldline.errors import (
     DecodeError,
@@ -21,7 +22,13 @@ from foldline.errors import (
     NewerFormatError,
     NoLogMetaError,
 )
-from foldline.kafka import Cluster, reader_consumer, transactional_producer
+from foldline.kafka import (
+    FETCH_WAIT_MS,
+    Cluster,
+    first_offset,
+    reader_consumer,
+    transactional_producer,
+)
 from foldline.schemas.codec import SchemaSource
 from foldline.schemas.record_codec import RecordCodec, frame_record
 from foldline.schemas.registry_client import RegistryClient, registry_of
@@ -87,14 +94,17 @@ def read_said(
     rules = [value for key, value in found if key == CONTROL_KEY]
     if not metas and not rules:
         return Said(None, None)
-    codec = RecordCodec(schemas or registry_of(settings))
-    try:
-        return Said(
-            codec.unframe_record(LogMeta, metas[0]) if metas else None,
-            codec.unframe_record(RulesInForce, rules[-1]) if rules else None,
-        )
-    except DecodeError as error:
-        raise LogFormatError(cluster.url, f"{cluster.names.meta}: {error}") from error
+    with ExitStack() as stack:
+        if schemas is None:
+            schemas = stack.enter_context(closing(registry_of(settings)))
+        codec = RecordCodec(schemas)
+        try:
+            return Said(
+                codec.unframe_record(LogMeta, metas[0]) if metas else None,
+                codec.unframe_record(RulesInForce, rules[-1]) if rules else None,
+            )
+        except DecodeError as error:
+            raise LogFormatError(cluster.url, f"{cluster.names.meta}: {error}") from error
 
 
 def found_log(
@@ -178,23 +188,27 @@ def _joined(cluster: Cluster, old: RulesInForce | None, new: RulesInForce) -> Ru
 def _committed(cluster: Cluster, settings: Settings) -> list[tuple[bytes | None, bytes]]:
     """Every committed record of the topic, oldest first; tombstones are left out."""
     topic = cluster.names.meta
-    consumer = reader_consumer(cluster, settings)
+    consumer = reader_consumer(cluster, settings, fetch_wait_ms=FETCH_WAIT_MS)
     found: list[tuple[bytes | None, bytes]] = []
     end = time.monotonic() + READ_TIMEOUT_MS / 1_000
     try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        start = first_offset(consumer, topic, 0, timeout_ms=READ_TIMEOUT_MS)
+        consumer.assign([TopicPartition(topic, 0, start)])
         while time.monotonic() < end:
             message = consumer.poll(0.5)
             error = message.error() if message else None
             if error and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 return found
-            if error and error.code() in _NO_TOPIC:
-                return []
             if error and not error.retriable():
                 raise LogUnavailableError(cluster.url, f"{topic}: {error.str()}")
             value = message.value() if message and not error else None
             if message and value is not None:
                 found.append((message.key(), value))
+    except KafkaException as error:
+        first: KafkaError = error.args[0]
+        if first.code() in _NO_TOPIC:
+            return []
+        raise LogUnavailableError(cluster.url, f"{topic}: {first.str()}") from error
     finally:
         consumer.close()
     raise LogUnavailableError(cluster.url, f"{topic}: no answer in {READ_TIMEOUT_MS} ms")

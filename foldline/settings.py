@@ -35,9 +35,14 @@ _Size = Annotated[int, Field(ge=1, le=2**40)]
 
 
 def default_url() -> str:
-    """The log of this user on this machine, below XDG_DATA_HOME or ~/.local/share."""
+    """The log of this user on this machine."""
+    return f"sqlite:///{default_data_dir() / 'sessions.db'}"
+
+
+def default_data_dir() -> Path:
+    """Where this user's data lies, below XDG_DATA_HOME or ~/.local/share."""
     data = os.environ.get("XDG_DATA_HOME") or str(_home() / ".local" / "share")
-    return f"sqlite:///{Path(data) / 'foldline' / 'sessions.db'}"
+    return Path(data) / "foldline"
 
 
 def default_state_dir() -> Path:
@@ -118,6 +123,9 @@ class Settings(BaseSettings):
     """The schema registry's Confluent API, with /apis/ccompat/v7 for Apicurio."""
     registry_wait_ms: _Wait = 60_000
     """How long one that starts waits for the registry before it gives up."""
+    subject_prefix: str = Field(default="", pattern=r"^[a-zA-Z0-9._-]{0,64}$")
+    """What subjects in the registry begin with, where logs share their schemas;
+    default: the prefix of the topics."""
     registry_timeout_ms: int = Field(default=5_000, ge=100, le=60_000)
     """How long one request to the registry may take."""
     read_url: str = ""

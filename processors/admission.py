@@ -19,7 +19,10 @@ writer is known to be allowed.
 """
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 from foldline.processors.anomalies import anomalies_of
 from foldline.processors.kept import INT64_MAX, bounded
@@ -27,7 +30,7 @@ from foldline.processors.rules import RULES, broken_limit, broken_rule, facts_ow
 from foldline.schemas.authority import TAKEN_WHEN_ENDED, authority_of
 from foldline.schemas.blocks import clean_text
 from foldline.schemas.codec import MAX_EVENT_BYTES
-from foldline.schemas.envelope import Envelope
+from foldline.schemas.envelope import Envelope, Source
 from foldline.schemas.events import SessionCreated, type_of
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import MIRRORED, OWNED, WINDOW, SessionState
@@ -75,11 +78,12 @@ ROLES: frozenset[str] = frozenset({"AGENT", "PERSON", "POLICY", "SERVICE", "HARN
 FORK = "FORK"
 """The relation of a session that goes on from a seq of another."""
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_is_uuid = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+).fullmatch
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The verdict, and the completed envelope if it is ACCEPTED."""
 
     verdict: Verdict
@@ -110,22 +114,27 @@ def admit(state: SessionState | None, append: Append, *, now: int) -> Decision:
     """
     event = bounded(append.event)
     if event is not append.event:
-        append = replace(append, event=event)
+        append = append._replace(event=event)
     refusal = _refusal(state, append, now)
     if refusal is not None:
         return Decision(_verdict(state, append, now, refusal))
     envelope = _completed(state, append, now)
-    anomalies = anomalies_of(state, envelope, append.event) if state else ()
-    verdict = Verdict(
-        kind=ACCEPTED,
-        session_id=envelope.session_id,
-        event_id=envelope.event_id,
-        seq=envelope.seq,
-        current_seq=envelope.seq,
-        epoch=_epoch_after(state, append),
-        recorded_at=now,
-        rules_version=RULES_VERSION,
-        anomalies=anomalies,
+    verdict = Verdict.trusted(
+        {
+            "kind": ACCEPTED,
+            "session_id": envelope.session_id,
+            "event_id": envelope.event_id,
+            "seq": envelope.seq,
+            "current_seq": envelope.seq,
+            "epoch": _epoch_after(state, append),
+            "recorded_at": now,
+            "rule": "",
+            "related": None,
+            "detail": "",
+            "append_offset": -1,
+            "rules_version": RULES_VERSION,
+            "anomalies": anomalies_of(state, envelope, event) if state else (),
+        }
     )
     return Decision(verdict, envelope)
 
@@ -147,7 +156,7 @@ def _malformed(append: Append) -> _Refusal | None:
     envelope = append.envelope
     problem = (
         _bad_text(envelope)
-        or _bad_source(envelope)
+        or (_bad_source(envelope.source) if envelope.source is not None else "")
         or _bad_number(envelope)
         or ("known_seq is missing" if append.known_seq < 0 else "")
     )
@@ -170,33 +179,48 @@ _OPTIONAL_TEXTS = (
     "batch_id",
     "traceparent",
 )
+_required_texts = itemgetter(*_REQUIRED_TEXTS)
+_optional_texts = itemgetter(*_OPTIONAL_TEXTS)
 
 
 def _bad_text(envelope: Envelope) -> str:
-    if _UUID.fullmatch(envelope.event_id) is None:
+    if _is_uuid(envelope.event_id) is None:
         return "event_id is no lower-case UUID"
-    if envelope.actor.kind not in ROLES:
+    actor = envelope.actor.__dict__
+    if actor["kind"] not in ROLES:
         return f"actor kind is none of {sorted(ROLES)}"
-    if len(envelope.actor.id) > MAX_ID_LENGTH:
+    if len(actor["id"]) > MAX_ID_LENGTH:
         return "actor id is too long"
     fields = envelope.__dict__
+    for text in _required_texts(fields):
+        if not 0 < len(text) <= MAX_ID_LENGTH or not text.isascii():
+            return _bad_required_text(fields) or _bad_optional_text(fields)
+    for text in _optional_texts(fields):
+        if text is not None and len(text) > MAX_ID_LENGTH:
+            return _bad_optional_text(fields)
+    return ""
+
+
+def _bad_required_text(fields: Mapping[str, str]) -> str:
     for name in _REQUIRED_TEXTS:
         text = fields[name]
         if not text or len(text) > MAX_ID_LENGTH:
             return f"{name} is empty or too long"
         if not text.isascii() and clean_text(text)[0] != text:
             return f"{name} is not UTF-8"
+    if fields["session_id"][0] == "\0":
+        return "session_id begins with a zero byte"
+    return ""
+
+
+def _bad_optional_text(fields: Mapping[str, str | None]) -> str:
     for name in _OPTIONAL_TEXTS:
-        text = fields[name]
-        if text is not None and len(text) > MAX_ID_LENGTH:
+        if len(fields[name] or "") > MAX_ID_LENGTH:
             return f"{name} is too long"
     return ""
 
 
-def _bad_source(envelope: Envelope) -> str:
-    source = envelope.source
-    if source is None:
-        return ""
+def _bad_source(source: Source) -> str:
     if len(source.system) > MAX_ID_LENGTH:
         return "source system is too long"
     if max(len(source.stream), len(source.position)) > MAX_SOURCE_LENGTH:
@@ -205,13 +229,14 @@ def _bad_source(envelope: Envelope) -> str:
 
 
 def _bad_number(envelope: Envelope) -> str:
-    if not 0 <= envelope.epoch < INT64_MAX:
+    fields = envelope.__dict__
+    if not 0 <= fields["epoch"] < INT64_MAX:
         return "epoch is no epoch"
-    if not 1 <= envelope.schema_version <= INT64_MAX:
+    if not 1 <= fields["schema_version"] <= INT64_MAX:
         return "schema_version is no version"
-    if abs(envelope.occurred_at or 0) > INT64_MAX:
+    if abs(fields["occurred_at"] or 0) > INT64_MAX:
         return "occurred_at is no time"
-    if len(envelope.prev_hash or b"") not in (0, HASH_BYTES):
+    if len(fields["prev_hash"] or b"") not in (0, HASH_BYTES):
         return "prev_hash is no SHA-256"
     return ""
 

@@ -199,7 +199,8 @@ def unpack_verdicts(data: bytes) -> list[Verdict]:
     """
     try:
         return [
-            Verdict.model_validate(fields, extra="ignore") for fields in _verdicts.decode(data)
+            Verdict.model_validate(fields, extra="ignore")
+            for fields in _verdicts.decode(data)
         ]
     except (msgspec.DecodeError, ValueError) as error:
         raise DecodeError(f"no verdicts: {error}") from error

@@ -26,9 +26,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from foldline.errors import LogUnavailableError, UncertainAppendError
 from foldline.faults import crash_point
-from foldline.processors.kafka_channel import Channel, MakeProducer
-from foldline.processors.kafka_records import Headers, Outgoing
+from foldline.processors.admission import MAX_ID_LENGTH
+from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_records import Headers, Outgoing, utf8
 from foldline.processors.sending import Lane, Limits, Sending
+from foldline.schemas.blocks import clean_text
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import TOO_LARGE, UNDECODABLE, Verdict
 from foldline.topics import MAX_APPEND_RECORD_BYTES, partition_for
@@ -77,7 +79,7 @@ class KafkaAppends:
         partitions: how many it has.
         limits: how much is under way, and when it is sent again.
         encode: makes a record of an append.
-        make: makes producers.
+        channel: sends them, and calls back.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class KafkaAppends:
         partitions: int,
         limits: Limits,
         encode: Encode,
-        make: MakeProducer,
+        channel: Channel,
     ) -> None:
         self._url = url
         self._topic = topic
@@ -99,7 +101,8 @@ class KafkaAppends:
         self._lanes: dict[str, Lane] = {}
         self._calls: dict[Sending, Call] = {}
         self._closed = False
-        self.channel = Channel(make, on_tick=self._tick)
+        self._channel = channel
+        channel.call_on_tick(self._tick)
 
     # --- the caller's thread ---------------------------------------------------------
 
@@ -124,27 +127,24 @@ class KafkaAppends:
             raise call.error
         return [verdict for verdict in call.answers if verdict is not None]
 
-    def _prepare(
-        self, call: Call, appends: Sequence[Append]
-    ) -> list[tuple[str, Sending]]:
+    def _prepare(self, call: Call, appends: Sequence[Append]) -> list[tuple[str, Sending]]:
         sendings: list[tuple[str, Sending]] = []
         for place, append in enumerate(appends):
             prepared = self._record_of(append)
             if isinstance(prepared, Verdict):
                 call.answers[place] = prepared
                 continue
-            sending = Sending(append.envelope.event_id, prepared)
+            sending = Sending(utf8(append.envelope.event_id).decode(), prepared)
             call.places[sending] = place
             sendings.append((append.envelope.session_id, sending))
         return sendings
 
     def _record_of(self, append: Append) -> Outgoing | Verdict:
         session_id = append.envelope.session_id
-        try:
-            key = session_id.encode()
-            partition = partition_for(session_id, self._partitions)
-        except ValueError:
-            return _refused(append, UNDECODABLE, "session_id is empty or no UTF-8")
+        if problem := _unanswerable(append):
+            return _refused(append, UNDECODABLE, problem)
+        key = session_id.encode()
+        partition = partition_for(session_id, self._partitions)
         try:
             value, headers = self._encode(append)
         except KeyError:
@@ -190,7 +190,7 @@ class KafkaAppends:
         for sending in lane.due(now_s):
             heard = partial(self._delivered, lane, sending)
             try:
-                self.channel.send(self._topic, sending.record, heard)
+                self._channel.send(self._topic, sending.record, heard)
             except BufferError:
                 sending.trouble = "too many records are on their way"
                 return
@@ -272,14 +272,14 @@ class KafkaAppends:
 
     def _why(self, sending: Sending) -> str:
         waited = f"{self._limits.timeout_ms} ms"
-        if sending.first_offset >= 0:
+        if sending.last_offset >= 0:
             where = f"[{sending.record.partition}] {sending.last_offset}"
             return f"in {self._topic} {where} for {waited}, but no worker has answered"
-        reason = sending.trouble or self.channel.trouble or "no acknowledgement"
+        reason = sending.trouble or self._channel.trouble or "no acknowledgement"
         return f"no broker took it for {waited}: {reason}"
 
     def close(self) -> None:
-        """Fail what is still waited for, and let go of the producer."""
+        """Fail what is still waited for."""
         with self._lock:
             self._closed = True
             calls = set(self._calls.values())
@@ -287,7 +287,6 @@ class KafkaAppends:
             self._lanes.clear()
         for call in calls:
             call.fail(UncertainAppendError(self._url, "the log was closed meanwhile"))
-        self.channel.close()
 
 
 def record_bytes(record: Outgoing) -> int:
@@ -297,6 +296,17 @@ def record_bytes(record: Outgoing) -> int:
         for name, value in record.headers or ()
     )
     return len(record.key) + len(record.value) + headers + RECORD_OVERHEAD_BYTES
+
+
+def _unanswerable(append: Append) -> str:
+    """Why no verdict could find its way back; empty if it can."""
+    envelope = append.envelope
+    session_id = envelope.session_id
+    if not session_id or session_id[0] == "\0" or clean_text(session_id)[0] != session_id:
+        return "session_id is empty, no UTF-8, or begins with a zero byte"
+    if max(len(session_id), len(envelope.event_id)) > MAX_ID_LENGTH:
+        return "session_id or event_id is too long"
+    return ""
 
 
 def _refused(append: Append, kind: str, detail: str) -> Verdict:

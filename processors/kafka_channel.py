@@ -29,21 +29,22 @@ class Channel:
 
     Args:
         make: builds a producer that tells its errors to the function given.
-        on_tick: is called after each look, at least every POLL_S.
     """
 
-    def __init__(self, make: MakeProducer, *, on_tick: Callable[[], None]) -> None:
+    def __init__(self, make: MakeProducer) -> None:
         self._make = make
-        self._on_tick = on_tick
+        self._on_tick: Callable[[], None] = _nothing
         self._fatal = threading.Event()
         self._stopped = threading.Event()
         self.trouble = ""
         """What the brokers were last found to suffer from."""
         self._producer = make(self._hear)
-        self._thread = threading.Thread(
-            target=self._run, name="foldline-acks", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="foldline-acks", daemon=True)
         self._thread.start()
+
+    def call_on_tick(self, on_tick: Callable[[], None]) -> None:
+        """Call this in the thread after each look, at least every POLL_S."""
+        self._on_tick = on_tick
 
     def send(self, topic: str, record: Outgoing, on_delivery: OnDelivery) -> None:
         """Hand a record over to be sent; `on_delivery` is called once, later.
@@ -81,7 +82,9 @@ class Channel:
 
     def _replace(self) -> None:
         """Begin again with another producer; what the old one still had is lost."""
-        _log.warning("kafka: the producer failed (%s); another takes its place", self.trouble)
+        _log.warning(
+            "kafka: the producer failed (%s); another takes its place", self.trouble
+        )
         old, self._producer = self._producer, self._make(self._hear)
         self._fatal.clear()
         old.purge()
@@ -95,3 +98,7 @@ class Channel:
         if self._producer.flush(FLUSH_S):
             self._producer.purge()
             self._producer.flush(0)
+
+
+def _nothing() -> None:
+    """What a tick does where nobody has asked for one."""

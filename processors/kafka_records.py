@@ -48,6 +48,9 @@ APPEND_OFFSET = "ao"
 MAX_REQUIRES = 32
 """How many event ids an append may require."""
 
+NO_KEY = b"\x00none"
+"""The key in `rejected` of a record that had none, or one too long to be said twice."""
+
 MAX_DIGITS = 18
 """How long a number in a header may be."""
 
@@ -96,8 +99,9 @@ def encode_append(
         (CE_TYPE, utf8(name)),
         (CE_SOURCE, ce_source(envelope.session_id)),
         (WRITER, utf8(envelope.writer)),
-        (KNOWN_SEQ, b"%d" % append.known_seq),
     ]
+    if append.known_seq >= 0:
+        headers.append((KNOWN_SEQ, b"%d" % append.known_seq))
     if envelope.occurred_at is not None:
         headers.append((CE_TIME, ce_time(envelope.occurred_at)))
     if envelope.traceparent is not None:

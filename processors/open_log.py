@@ -12,8 +12,13 @@ from foldline.processors.stored import AuditableLog
 from foldline.settings import Settings
 
 SQLITE = "sqlite:///"
-WANTED = "a log is memory: or sqlite:///path (sqlite:////path from the root)"
-LATER = ("kafka:", "jsonl:")
+KAFKA = "kafka://"
+SERVICE = ("https://", "http://")
+WANTED = (
+    "a log is memory:, sqlite:///path (sqlite:////path from the root), "
+    "kafka://host:port or https://service"
+)
+LATER = ("jsonl:",)
 
 
 def wall_clock() -> int:
@@ -42,15 +47,19 @@ def open_log(
     Args:
         url: `memory:`, or `sqlite:///path` with a path as the shell would read it:
             `sqlite:////var/lib/x.db` is absolute, `sqlite:///x.db` is in this folder,
-            `sqlite:///~/x.db` in one's home.
+            `sqlite:///~/x.db` in one's home; `kafka://host:port[,host:port][/prefix]`,
+            a log that `foldline topics create` has made; `https://host`, a log behind a
+            read service.
         settings: limits and times; from the environment where not given.
-        clock: gives microseconds since 1970 UTC.
+        clock: gives microseconds since 1970 UTC; a log elsewhere has its own.
 
     Raises:
         SettingsError: a URL of no log that there is.
         LogFormatError: a file that is torn, or no log.
         NewerFormatError: a file of a newer foldline.
-        LogUnavailableError: a file that cannot be opened or made.
+        LogUnavailableError: a file that cannot be opened or made, no broker that answers.
+        NoLogMetaError: brokers that have no log under this prefix.
+        RegistryUnavailableError: no schema registry that answers.
     """
     settings = settings or Settings()
     if url == "memory:":
@@ -58,6 +67,20 @@ def open_log(
         return MemoryLog(settings=settings, clock=clock, blobs=blobs)
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
         return SqliteLog(path_of(url).absolute(), settings=settings, clock=clock)
+    if url.startswith((KAFKA, *SERVICE)):
+        return _open_remote(url, settings.model_copy(update={"url": url}))
     if url.startswith(LATER):
         raise SettingsError("url", url, f"not in this version; {WANTED}")
     raise SettingsError("url", url, WANTED)
+
+
+def _open_remote(url: str, settings: Settings) -> AuditableLog:
+    """A log elsewhere; its clients are loaded only for it."""
+    if url.startswith(SERVICE):
+        from foldline.processors.http_log import HttpLog
+
+        return HttpLog(url, settings=settings)
+    from foldline.kafka import cluster_of
+    from foldline.processors.kafka_log import KafkaLog
+
+    return KafkaLog(cluster_of(settings), settings=settings)

@@ -3,118 +3,78 @@
 No client, clock or thread: records come in, records go out, and everything that a
 batch changes lies in an overlay until the worker says that it is committed. So the
 same appends give the same bytes, whoever runs them, however often.
+
+A checkpoint's state is not kept for it as the logs on one machine do: there a snapshot
+of the state just before a CheckpointCreated lets `verify` look its hash up; on Kafka
+`verify` folds the session again, and comes by that state anyway.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
-from foldline.processors.kafka_records import Incoming, Outgoing
-from foldline.schemas.codec import Codec
-from foldline.schemas.state import SessionState
-from foldline.settings import Settings
+from foldline.errors import (
+    DecodeError,
+    NewerFormatError,
+    NoAppendError,
+    RegistryUnavailableError,
+)
+from foldline.processors.admission import RULES_VERSION, admit, log_time
+from foldline.processors.fold import fold_in
+from foldline.processors.kafka_records import (
+    Incoming,
+    Outgoing,
+    TakenAppend,
+    schema_id_of,
+    take_append,
+)
+from foldline.processors.partition_answers import Answers, HeaderMap
+from foldline.processors.partition_shapes import (
+    Counters,
+    Flush,
+    Limits,
+    Outcome,
+    Position,
+    RecordIds,
+    Rules,
+)
+from foldline.processors.restore import broken, misplaced
+from foldline.processors.snapshot_lag import DirtyIndex
+from foldline.processors.state_overlay import StateOverlay, StateTable
+from foldline.schemas.codec import FRAME_BYTES, MAX_EVENT_BYTES, Codec, frame
+from foldline.schemas.envelope import Envelope
+from foldline.schemas.events import type_of
+from foldline.schemas.record_codec import RecordCodec, frame_record
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.snapshots import encode_snapshot
+from foldline.schemas.state import FOLD_VERSION, SessionState
+from foldline.schemas.topic_records import (
+    CONTROL_KEY,
+    LOW_WATER_KEY,
+    LowWater,
+    RulesInForce,
+)
+from foldline.schemas.verdicts import MISROUTED, TOO_LARGE, Verdict
+from foldline.topics import partition_for
 
+__all__ = [
+    "Counters",
+    "Flush",
+    "Limits",
+    "Outcome",
+    "Partition",
+    "Position",
+    "RecordIds",
+    "Rules",
+    "StateTable",
+]
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is in force at a position of `appends`: version 0 where nothing is yet."""
+NO_RULES = "no rules in force: foldline topics upgrade"
 
-    version: int = 0
-    schema_ids: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a partition stands: next offsets of `appends` and `events`, and the rules."""
-
-    input_offset: int
-    event_offset: int
-    rules: Rules
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a batch gives. Nothing of it counts before it is committed.
-
-    `verdicts` go out after the commit. `blocked` says why the batch ended before its
-    last record (an unknown rules version, a schema whose text the registry does not
-    give now): the partition is paused there. `input_offset` is the next one.
-    `controlled` says that a control record came into force in it.
-    """
-
-    input_offset: int
-    events: list[Outgoing] = field(default_factory=list[Outgoing])
-    rejected: list[Outgoing] = field(default_factory=list[Outgoing])
-    verdicts: list[Outgoing] = field(default_factory=list[Outgoing])
-    blocked: str = ""
-    controlled: bool = False
-
-
-class StateTable(Protocol):
-    """Where states that are not in memory lie: written behind, read when needed."""
-
-    def get(self, session_id: str) -> SessionState | None:
-        """The state of a session as the table has it; the caller may keep it."""
-        ...
-
-
-@dataclass(slots=True)
-class Flush:
-    """What the table has to write behind, in one WriteBatch."""
-
-    position: Position
-    states: Sequence[SessionState]
-    dirty: dict[str, int]
-    """Sessions that became dirty since the last flush, by their first uncovered offset."""
-    clean: Sequence[str]
-    """Sessions that are no longer dirty."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordIds:
-    """The registry's ids of the records that a worker writes beside events."""
-
-    verdict: int
-    dead_letter: int
-    refused_append: int
-    snapshot: int
-    low_water: int
-
-    @classmethod
-    def of(cls, id_of: Callable[[str], int]) -> "RecordIds":
-        """Ask a registry for them: `RecordIds.of(registry.id_of)`."""
-        raise NotImplementedError
+_URL = "kafka:"
+"""How errors of a restore name the log: a partition does not know its brokers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds a partition in a worker (see the settings of the same names)."""
-
-    cached_sessions: int
-    snapshot_lag_events: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Limits":
-        """Those that the settings give."""
-        return cls(settings.cached_sessions, settings.snapshot_lag_events)
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a partition has done since it was made, for metrics. Bytes are of values.
-
-    They count what was committed, except `starved`: how often a snapshot that was due
-    had to wait because there was no credit for it (then the lag grows beyond L).
-    """
-
-    verdicts: dict[str, int] = field(default_factory=dict[str, int])
-    reasons: dict[str, int] = field(default_factory=dict[str, int])
-    """Dead letters by the word that says why."""
-    events: int = 0
-    event_bytes: int = 0
-    snapshots: int = 0
-    snapshot_bytes: int = 0
-    starved: int = 0
+class _BlockedError(Exception):
+    """The batch ends before this record."""
 
 
 class Partition:
@@ -149,34 +109,59 @@ class Partition:
             ids: schema ids of what it writes.
             limits: how much it keeps, and how far snapshots may lag.
             dirty: the table's index of sessions with events that no snapshot covers,
-                by the offset of the first such event, in the order of these offsets.
+                by the offset of the first such event.
         """
-        raise NotImplementedError
+        self.index = index
+        self.counters = Counters()
+        self._partitions = partitions
+        self._codec = codec
+        self._records = RecordCodec(codec.schemas)
+        self._readable: set[int] = set()
+        self._ids = ids
+        self._lag_limit = limits.snapshot_lag_events
+        self._states = StateOverlay(table, max_cached=limits.cached_sessions)
+        self._dirty = DirtyIndex(dirty or {})
+        self._answers = Answers(index, partitions=partitions, ids=ids)
+        self._at_input = position.input_offset
+        self._at_event = position.event_offset
+        self._at_rules = position.rules
+        self._flushed_position = self._handed_position = position
+        self._folded = self._folded_at_flush = self._folded_handed = 0
+        self._forget_batch()
+
+    def _forget_batch(self) -> None:
+        self._input_offset = self._at_input
+        self._rules = self._at_rules
+        self._controlled = False
+        self._offsets: list[int] | None = None
+        self._answers.counters = Counters()
 
     @property
     def position(self) -> Position:
         """Where it stands after the last commit (or refold)."""
-        raise NotImplementedError
+        return Position(self._at_input, self._at_event, self._at_rules)
 
     @property
     def low_water(self) -> int:
         """The offset in `events` from where a restore over snapshots must refold."""
-        raise NotImplementedError
+        return self._dirty.low_water(self._at_event)
 
     @property
     def lag(self) -> int:
         """How many offsets of `events` lie above the low-water mark."""
-        raise NotImplementedError
+        return self._at_event - self.low_water
 
     @property
     def events_since_flush(self) -> int:
         """How many events were folded since the table was last written."""
-        raise NotImplementedError
+        return self._folded - self._folded_at_flush
 
     @property
     def flush_wanted(self) -> bool:
         """Whether so many states wait for the table that it should be written now."""
-        raise NotImplementedError
+        return self._states.full
+
+    # --- restoring --------------------------------------------------------------------
 
     def refold(self, schema_id: int, body: bytes, offset: int, append_offset: int) -> None:
         """Fold one committed event during a restore.
@@ -187,7 +172,23 @@ class Partition:
         Raises:
             LogFormatError: a hole, or bytes that are no event; it names session and seq.
         """
-        raise NotImplementedError
+        try:
+            recorded = self._codec.decode_structure(schema_id, body)
+        except DecodeError as error:
+            raise broken(_URL, "?", offset, error.reason) from error
+        session_id, seq = recorded.envelope.session_id, recorded.envelope.seq
+        if not self._states.known(session_id) and self._place(session_id) != self.index:
+            raise broken(_URL, session_id, seq, f"it is in partition {self.index}")
+        state = self._states.refolding(session_id)
+        if seq > state.seq:
+            reason = _misplaced(state, recorded)
+            if reason:
+                raise broken(_URL, session_id, seq, reason)
+            fold_in(state, recorded)
+            self._dirty.refolded(session_id, offset)
+        self._folded += 1
+        self._at_event = offset + 1
+        self._at_input = self._input_offset = max(self._at_input, append_offset + 1)
 
     def resume(self, input_offset: int, *, rules: Rules | None = None) -> None:
         """End a restore: `appends` goes on here, unless the last event's append is later.
@@ -197,14 +198,140 @@ class Partition:
             rules: those in force there, where the restore knows newer ones than the
                 table did (of a low-water record further on).
         """
-        raise NotImplementedError
+        self._at_input = max(self._at_input, input_offset)
+        self._at_rules = rules or self._at_rules
+        self._forget_batch()
+
+    # --- a batch ----------------------------------------------------------------------
 
     def admit(self, records: Sequence[Incoming]) -> Outcome:
         """Answer records in order, on the state that those before them made.
 
-        Several calls may come before one commit. Nothing a record holds raises.
+        Several calls may come before one commit. Nothing a record holds raises. Records
+        below the position were answered before, and are passed over.
         """
-        raise NotImplementedError
+        outcome = Outcome(self._input_offset)
+        for record in records:
+            if record.offset < self._input_offset:
+                continue
+            headers: HeaderMap = dict(record.headers or ())
+            try:
+                self._answer(record, headers, outcome)
+            except NoAppendError as error:
+                self._answers.no_append(outcome, record, headers, error)
+            except (_BlockedError, NewerFormatError, RegistryUnavailableError) as error:
+                outcome.blocked = f"at offset {record.offset}: {error}"
+                break
+            self._input_offset = record.offset + 1
+        outcome.input_offset = self._input_offset
+        return outcome
+
+    def _answer(self, record: Incoming, headers: HeaderMap, outcome: Outcome) -> None:
+        if record.key == CONTROL_KEY:
+            self._control(record, outcome)
+            return
+        session_id = self._session_of(record.key)
+        taken = self._take(record, headers)
+        append = taken.append
+        if append.envelope.session_id != session_id:
+            raise NoAppendError(
+                "foreign_key", "the key is not the envelope's session_id", MISROUTED
+            )
+        state = self._states.get(session_id)
+        now = log_time(state, record.timestamp_us)
+        verdict, envelope = admit(state, append, now=now)
+        if envelope is None:
+            self._answers.refused(outcome, record, headers, append, verdict)
+            return
+        body = taken.intake.splice(
+            taken.body,
+            taken.spans,
+            envelope.seq,
+            envelope.recorded_at,
+            envelope.rules_version,
+            envelope.prev_hash,
+        )
+        if len(body) > MAX_EVENT_BYTES:
+            verdict = _too_large(verdict, state, len(body))
+            self._answers.refused(outcome, record, headers, append, verdict)
+            return
+        self._record(record, taken, envelope, body, state, outcome)
+        self._answers.verdict(outcome, record, headers, verdict)
+
+    def _record(
+        self,
+        record: Incoming,
+        taken: TakenAppend,
+        envelope: Envelope,
+        body: bytes,
+        state: SessionState | None,
+        outcome: Outcome,
+    ) -> None:
+        """Fold an admitted event into the overlay, and give it out."""
+        event = taken.append.event
+        session_id = envelope.session_id
+        recorded = Recorded(envelope, event, body, taken.schema_id, False)  # noqa: FBT003
+        fold_in(self._states.own(session_id, state), recorded)
+        value = (record.value or b"")[:FRAME_BYTES] + body
+        self._dirty.touch(session_id, self._answers.counters.events, len(value))
+        self._answers.event(outcome, record, envelope, type_of(event), value)
+
+    def _session_of(self, key: bytes | None) -> str:
+        if self._rules.version == 0:
+            raise NoAppendError("no_rules", NO_RULES)
+        if not key or key[0] == 0:
+            raise NoAppendError("bad_key", "the key is no session id")
+        try:
+            session_id = key.decode()
+        except UnicodeDecodeError as error:
+            raise NoAppendError("bad_key", "the key is not UTF-8") from error
+        if not self._states.known(session_id):
+            place = self._place(session_id)
+            if place != self.index:
+                reason = f"the key belongs to partition {place}"
+                raise NoAppendError("foreign_partition", reason, MISROUTED)
+        return session_id
+
+    def _place(self, session_id: str) -> int:
+        return partition_for(session_id, self._partitions)
+
+    def _take(self, record: Incoming, headers: HeaderMap) -> TakenAppend:
+        schema_id = schema_id_of(record.value)
+        if schema_id not in self._rules.schema_ids:
+            reason = f"schema id {schema_id} is not in force: foldline topics upgrade"
+            raise NoAppendError("unknown_schema", reason)
+        if schema_id not in self._readable:
+            self._look_up(schema_id)
+        return take_append(record, headers, schema_id, self._codec)
+
+    def _look_up(self, schema_id: int) -> None:
+        """A schema that is in force exists: without its text the partition waits."""
+        try:
+            self._codec.schemas.schema_of(schema_id)
+        except KeyError as error:
+            raise _BlockedError(
+                f"schema {schema_id} is in force, and the registry does not know it"
+            ) from error
+        self._readable.add(schema_id)
+
+    def _control(self, record: Incoming, outcome: Outcome) -> None:
+        """Records before it fall under the old rules, records after it under the new."""
+        try:
+            rules = self._records.unframe_record(RulesInForce, record.value)
+        except DecodeError as error:
+            raise NoAppendError("bad_control", error.reason) from error
+        if rules.rules_version != RULES_VERSION:
+            raise _BlockedError(
+                f"rules version {rules.rules_version} comes into force, this worker knows "
+                f"{RULES_VERSION}: upgrade it"
+            )
+        if rules.partitions != self._partitions:
+            raise _BlockedError(
+                f"the control record is of a log of {rules.partitions} partitions, this "
+                f"one has {self._partitions}"
+            )
+        self._rules = Rules(rules.rules_version, frozenset(rules.schema_ids))
+        self._controlled = outcome.controlled = True
 
     def due_snapshots(self) -> list[Outgoing]:
         """Snapshots that the lag makes due after the batch's fold, for the same
@@ -212,24 +339,112 @@ class Partition:
 
         To be asked once, after the last `admit` of the batch.
         """
-        raise NotImplementedError
+        counters = self._answers.counters
+        before = self._at_event
+        end = before + counters.events
+        due: list[Outgoing] = []
+        while (oldest := self._dirty.oldest()) is not None:
+            session_id, offset = oldest
+            if end - offset <= self._lag_limit:
+                break
+            if not self._dirty.may_spend:
+                counters.starved += 1
+                break
+            due.append(self._snapshot(session_id))
+        if due or self._controlled:
+            due.append(self._low_water(self._dirty.low_water(before)))
+        return due
+
+    def _snapshot(self, session_id: str) -> Outgoing:
+        state = self._states.get(session_id)
+        if state is None:
+            raise broken(_URL, session_id, 0, "it is dirty, and the table does not have it")
+        value = frame(self._ids.snapshot, encode_snapshot(state))
+        self._dirty.published(session_id, len(value))
+        self._answers.counters.snapshots += 1
+        self._answers.counters.snapshot_bytes += len(value)
+        return Outgoing(self.index, session_id.encode(), value)
+
+    def _low_water(self, low: int) -> Outgoing:
+        mark = LowWater(
+            partition=self.index,
+            fold_version=FOLD_VERSION,
+            low=low,
+            input_offset=self._input_offset,
+            rules_version=self._rules.version,
+            schema_ids=tuple(sorted(self._rules.schema_ids)),
+        )
+        value = frame_record(self._ids.low_water, mark)
+        return Outgoing(self.index, LOW_WATER_KEY, value)
 
     def delivered(self, offsets: Sequence[int]) -> None:
         """Take the offsets in `events` of the batch's events, in their order."""
-        raise NotImplementedError
+        self._offsets = list(offsets)
 
     def commit(self) -> None:
-        """Merge the batch: its transaction is committed."""
-        raise NotImplementedError
+        """Merge the batch: its transaction is committed.
+
+        Raises:
+            ValueError: `delivered` does not say where every event is.
+        """
+        counters = self._answers.counters
+        offsets = self._offsets or []
+        if len(offsets) != counters.events:
+            raise ValueError(f"{len(offsets)} offsets of {counters.events} events")
+        self._dirty.commit(offsets)
+        self._states.commit()
+        self.counters.add(counters)
+        self._folded += counters.events
+        self._at_event = offsets[-1] + 1 if offsets else self._at_event
+        self._at_input = self._input_offset
+        self._at_rules = self._rules
+        self._forget_batch()
 
     def drop(self) -> None:
         """Forget the batch: its transaction is aborted; the position is the one before."""
-        raise NotImplementedError
+        self._states.drop()
+        self._dirty.drop()
+        self._forget_batch()
+
+    # --- the table --------------------------------------------------------------------
 
     def flush(self) -> Flush | None:
-        """What the table has to write behind now; None if nothing happened since."""
-        raise NotImplementedError
+        """What the table has to write behind now; None if nothing happened since.
+
+        Only what is committed: an open batch may go on meanwhile.
+        """
+        position = self.position
+        if position == self._flushed_position:
+            return None
+        self._handed_position = position
+        self._folded_handed = self._folded
+        dirty, clean = self._dirty.hand_over()
+        return Flush(position, self._states.hand_over(), dirty, clean)
 
     def flushed(self) -> None:
         """The last `flush` is in the table: its states may leave the memory."""
-        raise NotImplementedError
+        self._flushed_position = self._handed_position
+        self._folded_at_flush = self._folded_handed
+        self._states.handed_over()
+        self._dirty.handed_over()
+
+
+def _misplaced(state: SessionState, recorded: Recorded) -> str:
+    """Why an event cannot follow a state; empty if it can."""
+    seq = recorded.envelope.seq
+    if state.seq and seq != state.seq + 1:
+        return f"it follows seq {state.seq}: events are missing"
+    return misplaced(recorded, state.session_id, seq, state.chain_head)
+
+
+def _too_large(accepted: Verdict, state: SessionState | None, size: int) -> Verdict:
+    return Verdict(
+        kind=TOO_LARGE,
+        session_id=accepted.session_id,
+        event_id=accepted.event_id,
+        current_seq=state.seq if state else 0,
+        epoch=state.epoch if state else 0,
+        recorded_at=accepted.recorded_at,
+        detail=f"{size} bytes, MAX_EVENT_BYTES is {MAX_EVENT_BYTES}",
+        rules_version=accepted.rules_version,
+    )

@@ -27,18 +27,19 @@ from foldline.errors import (
     LogFormatError,
     LogTruncatedError,
     RegistryUnavailableError,
+    TableCorruptError,
 )
 from foldline.faults import crash_point
 from foldline.kafka import Cluster
-from foldline.processors.kafka_records import append_offset_of
+from foldline.processors.kafka_records import Headers, append_offset_of
 from foldline.processors.partition import Limits, Partition, Position, RecordIds, Rules
 from foldline.processors.partition_source import PartitionSource
 from foldline.processors.rules_lookup import find_rules
 from foldline.processors.table import Table, open_table, set_aside_table
 from foldline.processors.worker_schemas import FetchedSchemas
-from foldline.schemas.codec import Codec
-from foldline.schemas.front import unframe
+from foldline.schemas.codec import Codec, unframe
 from foldline.schemas.record_codec import RecordCodec
+from foldline.schemas.registry_client import RegistryClient
 from foldline.schemas.snapshots import decode_snapshot
 from foldline.schemas.state import FOLD_VERSION, SessionState
 from foldline.schemas.topic_records import LOW_WATER_KEY, LowWater
@@ -66,9 +67,9 @@ class RestoreWays:
     log_id: str
     partitions: int
     folder: Path
+    registry: RegistryClient
     schemas: FetchedSchemas
     codec: Codec
-    records: RecordCodec
     ids: RecordIds
 
 
@@ -126,27 +127,36 @@ def restore_partition(
     """
     began_s = time.monotonic()
     source = PartitionSource(ways.cluster, ways.settings, index=index, cancelled=cancelled)
-    table: Table | None = None
     try:
         progress.step = "stable offset"
         committed = source.committed_offset()  # step 1
         crash_point("CP_RESTORE_AFTER_OFFSET")
         end = source.end_offset(ways.cluster.names.events)  # step 2
-        table = open_table(
-            ways.folder / str(index), log_id=ways.log_id, partition=index
-        )
-        restore = _Restore(index, ways, source, progress, table, committed, end)
-        partition = restore.run()  # steps 3 and 4
+        table = open_table(ways.folder / str(index), log_id=ways.log_id, partition=index)
+        steps = _Restore(index, ways, source, progress, committed=committed, end=end)
+        partition, table = _with_table(steps, table)  # steps 3 and 4
         crash_point("CP_RESTORE_AFTER_REFOLD")
-        took_ms = round((time.monotonic() - began_s) * 1000)
-        return Restored(partition, restore.table, restore.refolded, took_ms)
-    except BaseException:
-        if table is not None:
-            restore_table = table
-            restore_table.close()
-        raise
     finally:
         source.close()
+    took_ms = round((time.monotonic() - began_s) * 1000)
+    return Restored(partition, table, steps.refolded, took_ms)
+
+
+def _with_table(steps: "_Restore", table: Table) -> tuple[Partition, Table]:
+    """Restore over a table; if it turns out not to fit, it is set aside, once."""
+    steps.table = table
+    try:
+        try:
+            return steps.run(), steps.table
+        except (TableCorruptError, LogFormatError) as error:
+            if isinstance(error, LogFormatError) and not steps.over_table:
+                raise
+            _logger.warning("%s: the table is set aside", error)
+            steps.table = set_aside_table(steps.table, reason="corrupt")
+            return steps.run(), steps.table
+    except BaseException:
+        steps.table.close()
+        raise
 
 
 class _Restore:
@@ -158,7 +168,7 @@ class _Restore:
         ways: RestoreWays,
         source: PartitionSource,
         progress: Progress,
-        table: Table,
+        *,
         committed: int,
         end: int,
     ) -> None:
@@ -169,8 +179,10 @@ class _Restore:
         self._committed = committed
         self._end = end
         self._names = ways.cluster.names
+        self._records = RecordCodec(ways.registry)
         self._said_s = time.monotonic()
-        self.table = table
+        self.table: Table
+        self.over_table = False
         self.refolded = 0
 
     def run(self) -> Partition:
@@ -178,6 +190,7 @@ class _Restore:
         first = self._source.first_offset(self._names.events)
         found = _Snapshots(low=self._newest_low_water())
         position = self._trusted(found.low)
+        self.over_table = position is not None
         if position is None:
             found = self._load_snapshots()
             position = self._from_low_water(found.low)
@@ -189,8 +202,30 @@ class _Restore:
             self._refold_sessions(partition, found.bad, first, position.event_offset)
         self._need(first, position.event_offset)
         self._refold(partition, position.event_offset)
-        partition.resume(self._committed, rules=rules)
+        partition.resume(self._next_input(position), rules=rules)
+        self._check_input(partition.position.input_offset)
         return partition
+
+    def _next_input(self, position: Position) -> int:
+        """Where `appends` goes on by what was committed, or by what is still there."""
+        known = max(self._committed, position.input_offset)
+        first = self._source.first_offset(self._names.appends)
+        if first > known:
+            lost = f"{known} to {first - 1} were deleted before they were admitted"
+            self._warn(f"appends {lost}: their writers got no verdict")
+        return max(known, first)
+
+    def _check_input(self, input_offset: int) -> None:
+        """Refuse an `appends` that ends before what was taken from it.
+
+        Raises:
+            LogFormatError: the topic was made again.
+        """
+        end = self._input_end()
+        if input_offset > end:
+            where = f"{self._names.appends} [{self._index}]"
+            reason = f"it ends at {end}, but was admitted up to {input_offset}"
+            raise LogFormatError(where, f"{reason}: the topic was made again")
 
     # --- where to begin --------------------------------------------------------------
 
@@ -218,26 +253,24 @@ class _Restore:
         self._progress.step = "low-water mark"
         topic = self._names.snapshots(FOLD_VERSION)
         first, end = self._source.first_offset(topic), self._source.end_offset(topic)
-        back = TAIL_RECORDS
-        start, upto = end, end
+        back, start = TAIL_RECORDS, end
         while start > first:
-            start = max(first, end - back)
-            marks = [
-                mark
-                for message in self._source.records(topic, start, upto=end)
-                if (mark := self._low_water(message)) is not None
-            ]
-            if marks:
-                return marks[-1]
+            upto, start = start, max(first, end - back)
+            mark: LowWater | None = None
+            for message in self._source.records(topic, start, upto=end):
+                if cast("int", message.offset()) >= upto:
+                    break
+                mark = self._low_water(message) or mark
+            if mark is not None:
+                return mark
             back *= 8
-        del upto
         return None
 
     def _low_water(self, message: "Message") -> LowWater | None:
         if message.key() != LOW_WATER_KEY:
             return None
         try:
-            mark = self._ways.records.unframe_record(LowWater, message.value())
+            mark = self._records.unframe_record(LowWater, message.value())
         except DecodeError as error:
             self._ignore(message, error.reason)
             return None
@@ -258,7 +291,13 @@ class _Restore:
             return Rules(low.rules_version, frozenset(low.schema_ids))
         if position.rules.version or not (self._end or self._committed):
             return position.rules
-        return find_rules(self._source, self._ways, upto=self._committed)
+        return find_rules(
+            self._source,
+            cluster=self._ways.cluster,
+            settings=self._ways.settings,
+            registry=self._ways.registry,
+            upto=max(self._committed, position.input_offset),
+        )
 
     # --- snapshots -------------------------------------------------------------------
 
@@ -376,7 +415,7 @@ class _Restore:
         where = f"{self._names.events} [{self._index}] offset {offset}"
         try:
             schema_id, body = unframe(message.value() or b"")
-            append_offset = append_offset_of(message.headers())
+            append_offset = append_offset_of(cast("Headers | None", message.headers()))
         except DecodeError as error:
             raise LogFormatError(where, error.reason) from error
         try:
@@ -405,7 +444,10 @@ class _Restore:
             self._say(f"{done:,} of {progress.total:,} {progress.step}")
 
     def _ignore(self, message: "Message", reason: str) -> None:
-        self._say(f"the snapshot record at offset {message.offset()} is ignored: {reason}")
+        self._warn(f"the snapshot record at offset {message.offset()} is ignored: {reason}")
+
+    def _warn(self, text: str) -> None:
+        _logger.warning("partition %d: %s", self._index, text)
 
     def _say(self, text: str) -> None:
         _logger.info("partition %d: %s", self._index, text)

@@ -16,7 +16,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 
 from foldline.errors import LogUnavailableError
 from foldline.kafka import Cluster, admin, reader_consumer
@@ -43,7 +43,7 @@ READ_WAIT_MS = 200
 SILENCE_MAX_MS = 60_000
 """How long nothing may come of a partition that has not ended yet."""
 
-_EOF = cast("int", KafkaError._PARTITION_EOF)  # noqa: SLF001 - named so by the library
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - named so by the library
 _UNSTABLE = frozenset(
     cast("int", getattr(KafkaError, name))
     for name in (
@@ -72,7 +72,7 @@ class PartitionSource:
         self._cluster = cluster
         self._index = index
         self._cancelled = cancelled
-        self._admin: AdminClient = admin(cluster, settings)
+        self._admin: Any = admin(cluster, settings)
         self._consumer: Any = reader_consumer(cluster, settings, fetch_wait_ms=10)
 
     def committed_offset(self) -> int:
@@ -108,7 +108,19 @@ class PartitionSource:
         found = cast("TopicPartition", future.result().topic_partitions[0])
         if found.error is not None:
             raise KafkaException(found.error)
-        return cast("int", found.offset)
+        return found.offset
+
+    def has(self, topic: str) -> bool:
+        """Whether the brokers have a topic of this name.
+
+        Raises:
+            LogUnavailableError: no answer.
+        """
+        try:
+            listed = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT_MS / 1000)
+        except KafkaException as failure:
+            raise self._unavailable(cast("KafkaError", failure.args[0])) from failure
+        return listed.topics[topic].error is None
 
     def first_offset(self, topic: str) -> int:
         """The oldest offset that a partition of a topic still has.
@@ -116,7 +128,7 @@ class PartitionSource:
         Raises:
             LogUnavailableError: no answer.
         """
-        return self._offset(topic, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._offset(topic, OffsetSpec.earliest())
 
     def end_offset(self, topic: str) -> int:
         """Its next offset, records of open transactions included.
@@ -124,13 +136,13 @@ class PartitionSource:
         Raises:
             LogUnavailableError: no answer.
         """
-        return self._offset(topic, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._offset(topic, OffsetSpec.latest())
 
-    def _offset(self, topic: str, spec: OffsetSpec, isolation: IsolationLevel) -> int:
+    def _offset(self, topic: str, spec: Any) -> int:
         partition = TopicPartition(topic, self._index)
         futures = self._admin.list_offsets(
             {partition: spec},
-            isolation_level=isolation,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=ANSWER_TIMEOUT_MS / 1000,
         )
         future = cast("dict[TopicPartition, Future[Any]]", futures)[partition]

@@ -13,15 +13,17 @@ A write that failed for want of space changed nothing. RocksDB refuses more of t
 until it has seen, some seconds later, that there is space again: nothing else is needed.
 """
 
+import logging
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+import msgspec
 from rocksdict import (
     AccessType,
     BlockBasedOptions,
@@ -31,7 +33,6 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
-    ReadOptions,
     WriteBatch,
     WriteBufferManager,
 )
@@ -71,6 +72,11 @@ _CORRUPT = (
     "Invalid argument",
     "Not implemented",
 )
+
+Opened = TypeVar("Opened")
+Meta = TypeVar("Meta", bound="MetaRow")
+
+_logger = logging.getLogger("foldline.table")
 
 
 class Batch:
@@ -161,18 +167,20 @@ class Rocks:
     def _read_page(
         self, start: bytes, end: bytes, *, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        bounds = ReadOptions()
-        bounds.set_iterate_lower_bound(start)
-        bounds.set_iterate_upper_bound(end)
-        rows = cast("Any", self._db.iter(bounds))
+        # rocksdict's own bounds take keys for typed ones, in raw mode too.
+        rows = cast("Any", self._db.iter())
         page: list[tuple[bytes, bytes]] = []
         room = PAGE_BYTES
-        (rows.seek_to_last if reverse else rows.seek_to_first)()
+        (rows.seek_for_prev if reverse else rows.seek)(end if reverse else start)
         step = rows.prev if reverse else rows.next
         while len(page) < PAGE_ROWS and room > 0 and rows.valid():
-            key, value = rows.key(), rows.value()
-            page.append((key, value))
-            room -= len(key) + len(value)
+            key = rows.key()
+            if key < start or (key >= end and not reverse):
+                break
+            if key < end:
+                value = rows.value()
+                page.append((key, value))
+                room -= len(key) + len(value)
             step()
         rows.status()
         return page
@@ -245,6 +253,56 @@ def asides(folder: Path) -> list[Path]:
     """What was set aside of a folder, the oldest first."""
     found = folder.parent.glob(f"{folder.name}{_ASIDE}*")
     return sorted((path for path in found if path.is_dir()), key=_number)
+
+
+def open_or_set_aside(folder: Path, opened: Callable[[], Opened]) -> Opened:
+    """What opens a database; one that is damaged or foreign is set aside first.
+
+    Raises:
+        LogUnavailableError: another process holds its lock, or no space.
+    """
+    try:
+        return opened()
+    except TableCorruptError as error:
+        aside = set_aside(folder, reason=error.reason)
+        _logger.warning("%s; set aside as %s", error, aside)
+        return opened()
+
+
+class MetaRow(msgspec.Struct, array_like=True):
+    """The row that says of what a database is: log, partition, layout of its rows."""
+
+    identity: str
+
+
+META = b"m"
+"""The key of the meta row."""
+
+
+def read_meta(rocks: Rocks, kind: type[Meta], identity: str) -> Meta:
+    """The meta row, written first where the database is new.
+
+    Raises:
+        TableCorruptError: the database is of something else, or has lost the row.
+    """
+    folder = str(rocks.folder)
+    data = rocks.get(META)
+    if data is None:
+        if next(rocks.scan(b"", b"\xff"), None) is not None:
+            raise TableCorruptError(folder, "its meta row is missing")
+        meta = kind(identity)
+        batch = Batch()
+        batch.put(META, msgspec.msgpack.encode(meta))
+        rocks.write(batch)
+        return meta
+    try:
+        meta = msgspec.msgpack.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise TableCorruptError(folder, f"meta row: {error}") from error
+    if meta.identity != identity:
+        reason = f"foreign: it is of {meta.identity}, {identity} is wanted"
+        raise TableCorruptError(folder, reason)
+    return meta
 
 
 def destroy(folder: Path) -> None:

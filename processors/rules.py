@@ -4,6 +4,7 @@
 that is full. `LEGAL_IN` is the status table; `docs/states.md` prints it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from foldline.processors.kept import attempt_bit, harness_key, short
@@ -11,6 +12,7 @@ from foldline.processors.listing import LIMITS, running_under
 from foldline.schemas.authority import authority_of
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
+    EVENT_TYPES,
     AnyEvent,
     AssistantMessage,
     BackgroundEnded,
@@ -243,6 +245,10 @@ def _open_attempt(state: SessionState, call_id: str, attempt: int) -> Call | Att
 
 def broken_limit(state: SessionState, event: AnyEvent) -> str | None:
     """The name of a list that this event would make too long."""
+    return _full_list(state, event) if type(event) in _LISTED else None
+
+
+def _full_list(state: SessionState, event: AnyEvent) -> str | None:
     match event:
         case ToolCallRequested():
             name, count = "open_calls", len(state.calls)
@@ -279,33 +285,28 @@ def _state_key(event: HarnessStateSet) -> str:
 
 def broken_rule(state: SessionState, append: Append, now: int) -> Broken | None:
     """The first rule that the append breaks; None if it may be recorded."""
-    event = append.event
-    rule = (
-        _general(state, append)
-        or _turn_rule(state, append)
-        or _tool_rule(state, append, now)
-        or _permission_rule(state, append, now)
-        or _model_rule(state, event)
-        or _context_rule(state, event)
-        or _session_rule(state, event)
-    )
-    if isinstance(rule, Broken):
-        return rule
-    return Broken(rule) if rule else None
+    rule = _general(state, append)
+    if rule:
+        return Broken(rule)
+    for check in _CHECKS_OF.get(type(append.event), ()):
+        rule = check(state, append, now)
+        if rule:
+            return rule if isinstance(rule, Broken) else Broken(rule)
+    return None
 
 
 def _general(state: SessionState, append: Append) -> str:
     event = append.event
     if authority_of(event) == "claim" and append.expected_seq is None:
         return "claim_without_expected_seq"
-    if any(state.seq_of(event_id) is None for event_id in append.requires):
+    if append.requires and any(state.seq_of(i) is None for i in append.requires):
         return "requires"
     if isinstance(event, UnknownEvent):
         return "unknown_type"
     return "" if state.status in legal_in(type_of(event)) else "status"
 
 
-def _turn_rule(state: SessionState, append: Append) -> str:
+def _turn_rule(state: SessionState, append: Append, now: int) -> str:  # noqa: ARG001
     turn_id = append.envelope.turn_id
     is_open = state.turn is not None and short(turn_id or "") == state.turn.turn_id
     match append.event:
@@ -338,6 +339,8 @@ def _is_busy(call: Call) -> bool:
 
 def _tool_rule(state: SessionState, append: Append, now: int) -> str | Broken:
     match event := append.event:
+        case ToolExecutionCompleted() | ToolExecutionCancelled() | ToolExecutionTimedOut():
+            return _outcome_rule(state, event.call_id, event.attempt)
         case ToolCallRequested():
             return _request_rule(state, event)
         case ToolCallValidated():
@@ -349,8 +352,6 @@ def _tool_rule(state: SessionState, append: Append, now: int) -> str | Broken:
             return _start_rule(state, append.envelope, event, now)
         case ToolExecutionFailed():
             return _failed_rule(state, append.envelope, event, now)
-        case ToolExecutionCompleted() | ToolExecutionCancelled() | ToolExecutionTimedOut():
-            return _outcome_rule(state, event.call_id, event.attempt)
         case ToolBackgrounded():
             if event.handle in state.handles:
                 return "handle_exists"
@@ -576,8 +577,8 @@ def _input_rule(state: SessionState, event: InputProvided, now: int) -> str:
     return ""
 
 
-def _model_rule(state: SessionState, event: AnyEvent) -> str:
-    match event:
+def _model_rule(state: SessionState, append: Append, now: int) -> str:  # noqa: ARG001
+    match event := append.event:
         case ModelCallStarted():
             known = (
                 event.model_call_id in state.model_calls
@@ -593,8 +594,8 @@ def _model_rule(state: SessionState, event: AnyEvent) -> str:
             return ""
 
 
-def _context_rule(state: SessionState, event: AnyEvent) -> str:
-    match event:
+def _context_rule(state: SessionState, append: Append, now: int) -> str:  # noqa: ARG001
+    match event := append.event:
         case CompactionStarted():
             if state.open_compaction is not None:
                 return "compaction_open"
@@ -634,8 +635,8 @@ def _base_rule(state: SessionState, base_seq: int) -> str:
     return "compaction_stale" if base_seq < newest else ""
 
 
-def _session_rule(state: SessionState, event: AnyEvent) -> str:
-    match event:
+def _session_rule(state: SessionState, append: Append, now: int) -> str:  # noqa: ARG001
+    match event := append.event:
         case SteeringReceived():
             return "" if event.mode in STEERING_MODES else "steering_mode"
         case SteeringApplied() | SteeringExpired():
@@ -654,3 +655,30 @@ def _session_rule(state: SessionState, event: AnyEvent) -> str:
             return "" if is_open else "no_such_subagent"
         case _:
             return ""
+
+
+_Check = Callable[[SessionState, Append, int], "str | Broken"]
+
+_CHECKS: tuple[_Check, ...] = (
+    _turn_rule,
+    _tool_rule,
+    _permission_rule,
+    _model_rule,
+    _context_rule,
+    _session_rule,
+)
+"""The rules about some types each, in the order in which they are asked."""
+
+
+def _named_in(check: Callable[..., object]) -> frozenset[type]:
+    """The event types that the patterns of a function name: it says nothing of others."""
+    return frozenset(EVENT_TYPES[n] for n in check.__code__.co_names if n in EVENT_TYPES)
+
+
+_CHECKS_OF: dict[type, tuple[_Check, ...]] = {
+    event_type: tuple(check for check in _CHECKS if event_type in _named_in(check))
+    for event_type in EVENT_TYPES.values()
+}
+"""The rules that look at an event of a type: trying all patterns takes longer."""
+
+_LISTED = _named_in(_full_list)

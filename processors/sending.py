@@ -10,9 +10,9 @@ records and lost verdicts, what a client may tell its caller follows from these 
 3. ACCEPTED and DUPLICATE are final at once: the event is in the log.
 4. A refusal is final when no copy's acknowledgement is outstanding and it answers the
    last acknowledged copy: an earlier copy may have been refused, and a later one taken.
-5. A refusal also has to be younger than every append before it in the session. When a
+5. A refusal also has to be younger than the answer to every append before it. When a
    record is lost on its way and those after it are not, they are answered as if it had
-   never been: what was refused then is asked again behind it. (What was accepted then
+   never been: what was refused then is asked again, behind it. (What was accepted then
    stays where it is; who depends on an earlier append says so in `requires`.)
 
 Pure: times come in as seconds of a monotonic clock, jitter as a number.
@@ -53,8 +53,8 @@ class Sending:
     record: Outgoing
     copies: int = 0
     unacknowledged: int = 0
-    first_offset: int = -1
     last_offset: int = -1
+    """Of the last copy that was acknowledged."""
     verdict: Verdict | None = None
     answered: bool = False
     told: bool = False
@@ -74,10 +74,10 @@ class Sending:
             and now_s >= self.resend_at_s
         )
 
-    def stands_at(self, offset: int) -> None:
-        """A copy of it is known to stand at this offset."""
-        if self.first_offset < 0 or offset < self.first_offset:
-            self.first_offset = offset
+    @property
+    def decided_at(self) -> int:
+        """The offset of the copy that was answered; -1 where none was."""
+        return self.verdict.append_offset if self.verdict is not None else -1
 
 
 class Lane:
@@ -131,7 +131,6 @@ class Lane:
         """A copy stands at this offset, on every in-sync replica."""
         sending.unacknowledged -= 1
         sending.trouble = ""
-        sending.stands_at(offset)
         sending.last_offset = max(sending.last_offset, offset)
 
     def lost(self, sending: Sending, reason: str, now_s: float) -> None:
@@ -151,10 +150,7 @@ class Lane:
         if verdict.recorded:
             sending.verdict = verdict
             sending.answered = True
-            sending.stands_at(verdict.append_offset)
-        elif sending.verdict is None or (
-            verdict.append_offset > sending.verdict.append_offset
-        ):
+        elif verdict.append_offset > sending.decided_at:
             sending.verdict = verdict
 
     def answer(self, sending: Sending, verdict: Verdict) -> None:
@@ -172,12 +168,12 @@ class Lane:
             if all_answered and not sending.answered:
                 self._judge(sending, floor)
             all_answered = all_answered and sending.answered
-            floor = max(floor, sending.first_offset)
+            floor = max(floor, sending.decided_at)
         final = [s for s in self._under_way if s.answered and not s.told]
         for sending in final:
             sending.told = True
         while self._under_way and self._under_way[0].answered:
-            self._floor = max(self._floor, self._under_way.pop(0).first_offset)
+            self._floor = max(self._floor, self._under_way.pop(0).decided_at)
         return final
 
     def _judge(self, sending: Sending, floor: int) -> None:

@@ -21,7 +21,16 @@ import msgspec
 
 from foldline.errors import DecodeError, TableCorruptError
 from foldline.processors.partition import Flush, Position, Rules
-from foldline.processors.rocks import Batch, Rocks, destroy, set_aside
+from foldline.processors.rocks import (
+    META,
+    Batch,
+    MetaRow,
+    Rocks,
+    destroy,
+    open_or_set_aside,
+    read_meta,
+    set_aside,
+)
 from foldline.processors.state_codec import LAYOUT, decode_state, encode_state
 from foldline.schemas.state import SessionState
 
@@ -34,22 +43,17 @@ LOAD_STATES = 500
 KNOWN_SESSIONS = 100_000
 """How many sessions a table remembers to have a row for, so as not to look again."""
 
-_META = b"m"
 _STATE = b"s"
 _DIRTY = b"d"
 
 _logger = logging.getLogger("foldline.table")
 
 
-class _Meta(msgspec.Struct, array_like=True):
+class _Meta(MetaRow, array_like=True):
     """The meta row. A position is (input offset, event offset, rules, schema ids)."""
 
-    identity: str
     states: int = 0
     position: tuple[int, int, int, tuple[int, ...]] | None = None
-
-
-_meta_decoder = msgspec.msgpack.Decoder(_Meta)
 
 
 class Table:
@@ -71,23 +75,32 @@ class Table:
             TableCorruptError: damaged, or of another partition, log or version.
             LogUnavailableError: another process holds its lock, no space.
         """
-        identity = f"{TABLE_FORMAT}/{LAYOUT}/{log_id}/{partition}"
+        return cls.of(folder, f"{TABLE_FORMAT}/{LAYOUT}/{log_id}/{partition}")
+
+    @classmethod
+    def of(cls, folder: Path, identity: str) -> "Table":
+        """Open or make the table of an identity; see `open`."""
         rocks = Rocks(folder)
         try:
-            meta = _read_meta(rocks, identity)
+            meta = read_meta(rocks, _Meta, identity)
         except BaseException:
             rocks.close()
             raise
         if meta.states and meta.position is None:
             rocks.close()
             destroy(folder)
-            return cls.open(folder, log_id=log_id, partition=partition)
+            return cls.of(folder, identity)
         return cls(rocks, meta)
 
     @property
     def folder(self) -> Path:
         """Where it lies."""
         return self._rocks.folder
+
+    @property
+    def identity(self) -> str:
+        """Log, partition and layout, in one word."""
+        return self._meta.identity
 
     @property
     def sessions(self) -> int:
@@ -143,7 +156,7 @@ class Table:
                 new.add(state.session_id)
             batch.put(key, encode_state(state))
         meta = _Meta(self._meta.identity, self._meta.states + len(new), position)
-        batch.put(_META, msgspec.msgpack.encode(meta))
+        batch.put(META, msgspec.msgpack.encode(meta))
         self._rocks.write(batch)
         self._meta = meta
         self._known |= new
@@ -191,27 +204,6 @@ class Table:
         self._rocks.close()
 
 
-def _read_meta(rocks: Rocks, identity: str) -> _Meta:
-    """The meta row, written first if the database is new."""
-    data = rocks.get(_META)
-    if data is None:
-        if next(rocks.scan(b"", b"\xff"), None) is not None:
-            raise TableCorruptError(str(rocks.folder), "its meta row is missing")
-        meta = _Meta(identity)
-        batch = Batch()
-        batch.put(_META, msgspec.msgpack.encode(meta))
-        rocks.write(batch)
-        return meta
-    try:
-        meta = _meta_decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise TableCorruptError(str(rocks.folder), f"meta row: {error}") from error
-    if meta.identity != identity:
-        reason = f"foreign: it is of {meta.identity}, {identity} is wanted"
-        raise TableCorruptError(str(rocks.folder), reason)
-    return meta
-
-
 def open_table(folder: Path, *, log_id: str, partition: int) -> Table:
     """Open a table; one that cannot be used is set aside and begun again.
 
@@ -221,22 +213,14 @@ def open_table(folder: Path, *, log_id: str, partition: int) -> Table:
     Raises:
         LogUnavailableError: another process holds its lock, or no space.
     """
-    try:
-        return Table.open(folder, log_id=log_id, partition=partition)
-    except TableCorruptError as error:
-        _set_aside(folder, error)
-        return Table.open(folder, log_id=log_id, partition=partition)
+    return open_or_set_aside(
+        folder, lambda: Table.open(folder, log_id=log_id, partition=partition)
+    )
 
 
-def reopen_table(
-    table: Table, error: TableCorruptError, *, log_id: str, partition: int
-) -> Table:
-    """Set a table aside that turned out to be damaged, and begin an empty one."""
+def set_aside_table(table: Table, *, reason: str) -> Table:
+    """Set an open table aside that turned out not to be usable, and begin an empty one."""
     table.close()
-    _set_aside(table.folder, error)
-    return Table.open(table.folder, log_id=log_id, partition=partition)
-
-
-def _set_aside(folder: Path, error: TableCorruptError) -> None:
-    aside = set_aside(folder, reason=error.reason)
-    _logger.warning("%s; set aside as %s", error, aside)
+    aside = set_aside(table.folder, reason=reason)
+    _logger.warning("table %s: %s; set aside as %s", table.folder, reason, aside)
+    return Table.of(table.folder, table.identity)

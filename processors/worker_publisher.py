@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from foldline.kafka import Cluster, OnError, transactional_producer
 from foldline.processors.kafka_records import Outgoing

@@ -90,6 +90,7 @@ class FetchedSchemas:
 
     def _all_fetched(self, wanted: list[int]) -> bool:
         try:
-            return all([self._fetch(schema_id) for schema_id in wanted])
+            fetched = [self._fetch(schema_id) for schema_id in wanted]
         except RegistryUnavailableError:
             return False
+        return all(fetched)

@@ -36,7 +36,7 @@ class Hub:
 
     log: Log
     lane: Lane
-    waiters: set[_Waiter] = field(default_factory=set[_Waiter])
+    waiters: dict[str, set[_Waiter]] = field(default_factory=dict[str, set[_Waiter]])
     poked: asyncio.Event = field(default_factory=asyncio.Event)
     looking: "asyncio.Task[None] | None" = None
     stopping: bool = False
@@ -50,7 +50,7 @@ class Hub:
         if self.stopping or timeout_ms <= 0:
             return ()
         waiter = _Waiter(session_id, after_seq, asyncio.get_running_loop().create_future())
-        self.waiters.add(waiter)
+        self.waiters.setdefault(session_id, set()).add(waiter)
         if self.looking is None or self.looking.done():
             self.looking = asyncio.create_task(self._look_on())
         try:
@@ -58,7 +58,7 @@ class Hub:
         except TimeoutError:
             return ()
         finally:
-            self.waiters.discard(waiter)
+            self._forget(waiter)
 
     def poke(self) -> None:
         """Look now: something was appended here."""
@@ -67,8 +67,15 @@ class Hub:
     def stop(self) -> None:
         """Let everybody go who waits."""
         self.stopping = True
-        for waiter in self.waiters:
-            _answer(waiter, ())
+        for session_id in self.waiters:
+            for waiter in self.waiters[session_id]:
+                _answer(waiter, ())
+
+    def _forget(self, waiter: _Waiter) -> None:
+        waiting = self.waiters[waiter.session_id]
+        waiting.discard(waiter)
+        if not waiting:
+            del self.waiters[waiter.session_id]
 
     async def _look_on(self) -> None:
         """Look as long as somebody waits."""
@@ -84,11 +91,10 @@ class Hub:
 
     def _wanted(self) -> dict[str, int]:
         """The sessions that are waited for, with the lowest seq that somebody has."""
-        wanted: dict[str, int] = {}
-        for waiter in self.waiters:
-            known = wanted.get(waiter.session_id, waiter.after_seq)
-            wanted[waiter.session_id] = min(known, waiter.after_seq)
-        return wanted
+        return {
+            session_id: min(waiter.after_seq for waiter in waiting)
+            for session_id, waiting in self.waiters.items()
+        }
 
     def _look(self, wanted: dict[str, int], loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: look at each session, and hand over what is found at once."""
@@ -102,23 +108,18 @@ class Hub:
                     loop.call_soon_threadsafe(self._hand_over, session_id, found)
 
     def _hand_over(self, session_id: str, found: Found) -> None:
-        for waiter in self._waiting_for(session_id):
+        """What was found begins behind the lowest seq, so none of a waiter's is left out."""
+        for waiter in self.waiters.get(session_id, ()):
             new = [recorded for recorded in found if recorded.seq > waiter.after_seq]
-            # Only what goes on right behind what the waiter has: no hole, ever.
-            if new and found[0].seq <= waiter.after_seq + 1:
+            if new:
                 _answer(waiter, new)
 
     def _fail(self, session_id: str, error: FoldlineError) -> None:
-        for waiter in self._waiting_for(session_id):
+        for waiter in self.waiters.get(session_id, ()):
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)
-
-    def _waiting_for(self, session_id: str) -> list[_Waiter]:
-        return [waiter for waiter in self.waiters if waiter.session_id == session_id]
 
 
 def _answer(waiter: _Waiter, found: Found) -> None:
     if not waiter.answer.done():
         waiter.answer.set_result(found)
-
-

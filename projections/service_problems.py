@@ -55,8 +55,10 @@ class ProblemView(BaseModel):
     retryable: bool = False
 
 
-class Problem(Exception):  # noqa: N818 - RFC 9457's word
+class Problem(HTTPException):  # noqa: N818 - RFC 9457's word
     """Raised by a route that cannot answer; `extra` goes into the body as it is."""
+
+    headers: dict[str, str]
 
     def __init__(
         self,
@@ -68,26 +70,22 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        self.status = status
         self.kind = kind
-        self.detail = detail
-        self.headers = dict(headers or {})
         self.extra = dict(extra or {})
-        if retry_after_s is not None:
-            self.headers["retry-after"] = str(retry_after_s)
-        super().__init__(detail)
+        after = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+        super().__init__(status, detail, dict(headers or {}) | after)
 
     def answer(self) -> JSONResponse:
         """The problem as a response."""
         view = ProblemView(
-            status=self.status,
-            title=HTTPStatus(self.status).phrase,
+            status=self.status_code,
+            title=HTTPStatus(self.status_code).phrase,
             kind=self.kind,
             detail=self.detail,
             retryable="retry-after" in self.headers,
         )
         body = view.model_dump() | self.extra
-        return JSONResponse(body, self.status, self.headers, media_type=MEDIA_TYPE)
+        return JSONResponse(body, self.status_code, self.headers, media_type=MEDIA_TYPE)
 
 
 def no_session(session_id: str) -> Problem:

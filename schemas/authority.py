@@ -15,7 +15,6 @@ from foldline.schemas.events import (
     AnyEvent,
     PermissionDenied,
     PermissionGranted,
-    UnknownEvent,
 )
 
 Authority = Literal["decision", "fact", "claim", "external"]
@@ -112,10 +111,7 @@ TAKEN_WHEN_ENDED: frozenset[str] = frozenset(
 
 def authority_of(event: AnyEvent) -> Authority:
     """The class of an event; what is unknown is the owner's alone."""
-    match event:
-        case UnknownEvent():
-            return "decision"
-        case PermissionGranted() | PermissionDenied():
-            return "external" if event.decided_by == "PERSON" else "decision"
-        case _:
-            return AUTHORITY[type(event).__name__]
+    authority = AUTHORITY.get(type(event).__name__, "decision")
+    if type(event) is PermissionGranted or type(event) is PermissionDenied:
+        return "external" if event.decided_by == "PERSON" else "decision"
+    return authority

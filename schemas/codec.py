@@ -150,6 +150,19 @@ def encode_envelope(envelope: Envelope) -> bytes:
     return write_record(_ENVELOPE_SCHEMA, envelope)
 
 
+def decode_envelope(data: bytes) -> Envelope:
+    """The envelope of its Avro, as today's writers write it.
+
+    Raises:
+        DecodeError: no envelope, or more than one.
+    """
+    fields = read(_ENVELOPE_SCHEMA, data)
+    try:
+        return Envelope.model_validate(fields)
+    except ValidationError as error:
+        raise DecodeError(f"envelope: {error}") from error
+
+
 def write_record(schema: Schema, record: Record) -> bytes:
     """A record as Avro bytes; lone surrogates become U+FFFD and mark their block lossy.
 

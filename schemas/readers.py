@@ -45,6 +45,38 @@ def plain(schema: Any) -> Any:
     return schema
 
 
+_PRIMITIVE = frozenset(
+    {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+)
+
+
+def fully_named(schema: Any, namespace: str) -> Any:
+    """The schema with a namespace at every record, and full names where one is named.
+
+    Avro lets what is inside a record leave its namespace out, and registries make use
+    of that: the text that one gives back need not be the text that was registered.
+    """
+    if isinstance(schema, str):
+        bare = schema in _PRIMITIVE or "." in schema or not namespace
+        return schema if bare else f"{namespace}.{schema}"
+    if isinstance(schema, list):
+        return [fully_named(item, namespace) for item in cast("list[Any]", schema)]
+    fields = dict(cast("dict[str, Any]", schema))
+    if "name" in fields and "fields" in fields:
+        before, dot, name = str(fields["name"]).rpartition(".")
+        namespace = before if dot else fields.get("namespace", namespace)
+        fields |= {"name": name, "namespace": namespace}
+        fields["fields"] = [
+            {**field, "type": fully_named(field["type"], namespace)}
+            for field in cast("list[dict[str, Any]]", fields["fields"])
+        ]
+    elif "items" in fields:
+        fields["items"] = fully_named(fields["items"], namespace)
+    elif not isinstance(fields["type"], str):
+        fields["type"] = fully_named(fields["type"], namespace)
+    return fields
+
+
 def split(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The envelope's fields and the event's own, of a published schema."""
     fields = cast("list[dict[str, Any]]", schema["fields"])
@@ -157,7 +189,7 @@ def _loaded(text: str) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise SchemaError("?", ["no record"])
     check_decodable(cast("dict[str, Any]", schema))
-    return cast("dict[str, Any]", schema)
+    return cast("dict[str, Any]", fully_named(schema, ""))
 
 
 def _make_reader(schema: dict[str, Any], upcasters: Mapping[str, Upcaster]) -> Reader:

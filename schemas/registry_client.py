@@ -51,7 +51,7 @@ class RegistryClient:
 
     Args:
         url: the registry's Confluent API; user and password may stand in it.
-        names: the topics of the log.
+        names: the topics that subjects are named after.
         timeout_ms: how long one request may take; it is made RETRIES times more.
     """
 
@@ -213,7 +213,9 @@ def registry_of(settings: Settings) -> RegistryClient:
         raise SettingsError("FOLDLINE_REGISTRY_URL", "", wanted)
     return RegistryClient(
         settings.registry_url,
-        names=TopicNames(prefix_in(settings.url) or settings.topic_prefix),
+        names=TopicNames(
+            settings.subject_prefix or prefix_in(settings.url) or settings.topic_prefix
+        ),
         timeout_ms=settings.registry_timeout_ms,
     )
 

@@ -35,6 +35,7 @@ from foldline.cli.sessions import sessions
 from foldline.cli.show import show
 from foldline.cli.states import state
 from foldline.cli.verify import verify
+from foldline.cli.worker import worker
 
 DEBUG = "FOLDLINE_DEBUG"
 
@@ -77,6 +78,7 @@ for _name, _command in (
     ("append", append),
     ("verify", verify),
     ("import", import_),
+    ("worker", worker),
 ):
     app.command(_command, name=_name, help_epilogue="")
 app.command(schemas)

@@ -2,6 +2,7 @@
 
     LogContract          what every log must do: inherit it, give a `make_log` fixture
     SharedLogContract    what a log that several processes open must do besides
+    MachineLogContract   the same, where all of them are on one machine
     LogStory             given, when, then: a session told to a log
     make_append          one append, ready to send
 
@@ -20,6 +21,15 @@ pytest.register_assert_rewrite(
 
 from foldline.testing.log_contract import LogContract  # noqa: E402 - after the rewrite
 from foldline.testing.log_story import LogStory, make_append  # noqa: E402
-from foldline.testing.shared_contract import SharedLogContract  # noqa: E402
+from foldline.testing.shared_contract import (  # noqa: E402
+    MachineLogContract,
+    SharedLogContract,
+)
 
-__all__ = ["LogContract", "LogStory", "SharedLogContract", "make_append"]
+__all__ = [
+    "LogContract",
+    "LogStory",
+    "MachineLogContract",
+    "SharedLogContract",
+    "make_append",
+]

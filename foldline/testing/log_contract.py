@@ -5,8 +5,9 @@
         def make_log(self, tmp_path):
             return lambda clock=wall_clock: MyLog(tmp_path / "log", clock=clock)
 
-`make_log` gives an open, empty log; each test closes its own. `clock` gives
-microseconds since 1970 UTC; a log with a clock of its own may ignore it.
+`make_log` opens the log; each test closes what it opened. It may hold what other tests
+recorded: sessions, leases and tenants have fresh names here. `clock` gives microseconds
+since 1970 UTC; a log with a clock of its own may ignore it.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 from foldline.errors import BlobError
 from foldline.processors.log import Log
 from foldline.processors.open_log import wall_clock
-from foldline.testing.log_story import LogStory
+from foldline.testing.log_story import LogStory, new_id
 from foldline.testing.reading_contract import ReadingContract
 from foldline.testing.samples import created
 from foldline.testing.verdict_contract import MakeLog, VerdictContract
@@ -27,12 +28,12 @@ class LogContract(VerdictContract, ReadingContract):
 
     @pytest.fixture
     def make_log(self) -> MakeLog:
-        """Override: a function that opens an empty log (keyword `clock`)."""
+        """Override: a function that opens the log (keyword `clock`)."""
         raise NotImplementedError
 
     @pytest.fixture
     def log(self, make_log: MakeLog) -> Iterator[Log]:
-        """An open, empty log."""
+        """The log, open."""
         log = make_log(clock=wall_clock)
         yield log
         log.close()
@@ -43,36 +44,40 @@ class LogContract(VerdictContract, ReadingContract):
         return LogStory(log).given(created())
 
     def test_a_lease_lives_while_it_is_renewed(self, log: Log) -> None:
-        assert log.leases.get("s") is None
-        log.leases.renew("s", epoch=1, writer="a", ttl_ms=60_000)
-        lease = log.leases.get("s")
+        name = new_id()
+        assert log.leases.get(name) is None
+        log.leases.renew(name, epoch=1, writer="a", ttl_ms=60_000)
+        lease = log.leases.get(name)
         assert lease is not None
         assert (lease.epoch, lease.writer, lease.alive) == (1, "a", True)
         assert 0 < lease.expires_in_ms <= 60_000
 
     def test_a_lease_that_is_not_renewed_dies(self, log: Log) -> None:
-        log.leases.renew("s", epoch=1, writer="a", ttl_ms=0)
-        lease = log.leases.get("s")
+        name = new_id()
+        log.leases.renew(name, epoch=1, writer="a", ttl_ms=0)
+        lease = log.leases.get(name)
         assert lease is not None
         assert (lease.alive, lease.expires_in_ms) == (False, 0)
 
     def test_a_lower_epoch_replaces_no_higher_one(self, log: Log) -> None:
-        log.leases.renew("s", epoch=2, writer="b", ttl_ms=60_000)
-        log.leases.renew("s", epoch=1, writer="a", ttl_ms=60_000)
-        lease = log.leases.get("s")
+        name = new_id()
+        log.leases.renew(name, epoch=2, writer="b", ttl_ms=60_000)
+        log.leases.renew(name, epoch=1, writer="a", ttl_ms=60_000)
+        lease = log.leases.get(name)
         assert lease is not None
         assert lease.writer == "b"
-        log.leases.renew("s", epoch=3, writer="a", ttl_ms=60_000)
-        lease = log.leases.get("s")
+        log.leases.renew(name, epoch=3, writer="a", ttl_ms=60_000)
+        lease = log.leases.get(name)
         assert lease is not None
         assert (lease.writer, lease.epoch) == ("a", 3)
 
     def test_only_its_holder_releases_a_lease(self, log: Log) -> None:
-        log.leases.renew("s", epoch=1, writer="a", ttl_ms=60_000)
-        log.leases.release("s", epoch=1, writer="b")
-        assert log.leases.get("s") is not None
-        log.leases.release("s", epoch=1, writer="a")
-        assert log.leases.get("s") is None
+        name = new_id()
+        log.leases.renew(name, epoch=1, writer="a", ttl_ms=60_000)
+        log.leases.release(name, epoch=1, writer="b")
+        assert log.leases.get(name) is not None
+        log.leases.release(name, epoch=1, writer="a")
+        assert log.leases.get(name) is None
 
     def test_a_lease_is_no_part_of_the_history(self, story: LogStory) -> None:
         before = story.state

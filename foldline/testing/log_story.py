@@ -72,11 +72,17 @@ class LogStory:
     """A session and its owner, told to a log event by event."""
 
     def __init__(
-        self, log: Log, *, session_id: str | None = None, writer: str = OWNER
+        self,
+        log: Log,
+        *,
+        session_id: str | None = None,
+        writer: str = OWNER,
+        tenant: str = "default",
     ) -> None:
         self.log = log
         self.session_id = session_id or f"session-{new_id()}"
         self.writer = writer
+        self.tenant = tenant
         self.epoch = 1
         self.verdicts: list[Verdict] = []
 
@@ -100,7 +106,9 @@ class LogStory:
             chosen["known_seq"] = self.seq
         if isinstance(event, TurnStarted | TurnEnded):
             chosen.setdefault("turn_id", TURN)
-        return make_append(self.session_id, event, **chosen)
+        append = make_append(self.session_id, event, **chosen)
+        envelope = append.envelope.model_copy(update={"tenant": self.tenant})
+        return append._replace(envelope=envelope)
 
     def given(self, *events: KnownEvent) -> Self:
         """These happened: all are appended, in one batch, and must be accepted."""

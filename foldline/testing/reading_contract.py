@@ -1,6 +1,7 @@
 """What every log must give back: events, states at any seq, lists, and what is new."""
 
 import threading
+from typing import Any
 
 from foldline.processors.fold import initial, replay
 from foldline.processors.log import FOLLOW_MAX_EVENTS, Log
@@ -19,7 +20,7 @@ from foldline.schemas.snapshots import state_hash
 from foldline.schemas.state import FOLD_VERSION
 from foldline.schemas.verdicts import ACCEPTED
 from foldline.settings import Settings
-from foldline.testing.log_story import OWNER, TURN, LogStory, make_append
+from foldline.testing.log_story import OWNER, TURN, LogStory, make_append, new_id
 from foldline.testing.samples import created, said, started, ticking, told
 from foldline.testing.verdict_contract import MakeLog
 
@@ -66,12 +67,13 @@ class ReadingContract:
         assert [r.seq for r in story.log.events(story.session_id)] == list(range(1, 602))
 
     def test_a_session_that_is_not_there_has_nothing(self, log: Log) -> None:
-        assert log.state("nobody") is None
-        assert log.state("nobody", at_seq=1) is None
-        assert list(log.events("nobody")) == []
-        assert list(log.structure("nobody")) == []
-        assert list(log.event_ids("nobody")) == []
-        assert log.follow("nobody", after_seq=0, timeout_ms=0) == []
+        nobody = new_id()
+        assert log.state(nobody) is None
+        assert log.state(nobody, at_seq=1) is None
+        assert list(log.events(nobody)) == []
+        assert list(log.structure(nobody)) == []
+        assert list(log.event_ids(nobody)) == []
+        assert log.follow(nobody, after_seq=0, timeout_ms=0) == []
 
     def test_event_ids_come_in_order(self, story: LogStory) -> None:
         told(story, 300)
@@ -111,7 +113,8 @@ class ReadingContract:
     def test_the_same_appends_give_the_same_states_as_in_memory(
         self, make_log: MakeLog
     ) -> None:
-        appends = _a_session()
+        twin = f"twin-{new_id()}"
+        appends = _a_session(twin)
         log = make_log(clock=ticking())
         memory = MemoryLog(settings=Settings(), clock=ticking())
         here = [log.append([append])[0] for append in appends]
@@ -120,7 +123,7 @@ class ReadingContract:
             (v.kind, v.seq, v.rule) for v in there
         ]
         for seq in range(1, 6):
-            state, other = log.state("twin", at_seq=seq), memory.state("twin", at_seq=seq)
+            state, other = log.state(twin, at_seq=seq), memory.state(twin, at_seq=seq)
             assert state is not None
             assert other is not None
             assert state_hash(state) == state_hash(other)
@@ -158,33 +161,38 @@ class ReadingContract:
         assert [recorded.seq for recorded in found] == [1]
 
     def test_sessions_are_listed_the_most_recent_first(self, make_log: MakeLog) -> None:
-        log = make_log(clock=ticking())
-        old, new = LogStory(log).given(created()), LogStory(log).given(created())
-        assert [s.session_id for s in log.sessions()] == [
-            new.session_id,
-            old.session_id,
-        ]
+        log, tenant = make_log(clock=ticking()), new_id()
+        old = LogStory(log, tenant=tenant).given(created())
+        new = LogStory(log, tenant=tenant).given(created())
+
+        def listed(**which: Any) -> list[str]:
+            return [s.session_id for s in log.sessions(tenant=tenant, **which)]
+
+        assert listed() == [new.session_id, old.session_id]
         old.given(started())
-        listed = log.sessions()
-        assert [s.session_id for s in listed] == [old.session_id, new.session_id]
-        assert (listed[0].status, listed[0].seq, listed[0].owner, listed[0].epoch) == (
+        assert listed() == [old.session_id, new.session_id]
+        first = log.sessions(tenant=tenant)[0]
+        assert (first.status, first.seq, first.owner, first.epoch) == (
             "RUNNING",
             2,
             OWNER,
             1,
         )
-        assert [s.session_id for s in log.sessions(status="RUNNING")] == [old.session_id]
-        assert len(log.sessions(limit=1)) == 1
-        assert len(log.sessions(limit=10**30)) == 2
-        assert log.sessions(tenant="another") == []
+        assert listed(status="RUNNING") == [old.session_id]
+        assert listed(limit=1) == [old.session_id]
+        assert len(listed(limit=10**30)) == 2
+        assert {old.session_id, new.session_id} <= {
+            s.session_id for s in log.sessions(limit=10**30)
+        }
+        assert log.sessions(tenant=new_id()) == []
         log.close()
 
 
-def _a_session() -> list[Append]:
+def _a_session(session_id: str) -> list[Append]:
     """Appends with refusals among them; the same ones each time but for their ids."""
 
     def append(event: KnownEvent, known_seq: int) -> Append:
-        return make_append("twin", event, known_seq=known_seq, turn_id=TURN)
+        return make_append(session_id, event, known_seq=known_seq, turn_id=TURN)
 
     return [
         append(created(), 0),

@@ -8,6 +8,9 @@ class TestMyLog(SharedLogContract):
     @pytest.fixture
     def open_url(self):
         return open_my_log          # a function of a module: processes import it
+
+`MachineLogContract` is for logs of one machine: there, a killed owner's lease ends at
+once. Elsewhere nobody can tell a killed owner from a silent one.
 """
 
 import multiprocessing
@@ -22,11 +25,10 @@ import pytest
 from foldline.processors.log import Lease, Log
 from foldline.processors.open_log import open_log
 from foldline.schemas.verdicts import ACCEPTED, CONFLICT, DUPLICATE
-from foldline.testing.log_story import LogStory
+from foldline.testing.log_story import LogStory, new_id
 from foldline.testing.racing import ROUND_TIMEOUT_S, OpenLog, lean_on_a_lease, race
 from foldline.testing.samples import created, said, started
 
-RACES = 1_000
 RACERS = 2
 LONG_MS = 600_000
 
@@ -34,9 +36,12 @@ LONG_MS = 600_000
 class SharedLogContract:
     """Inherit it and give a `url` fixture, and `open_url` for a log of your own."""
 
+    races = 1_000
+    """How many rounds two processes race."""
+
     @pytest.fixture
     def url(self) -> str:
-        """Override: the URL of a log that is not there yet."""
+        """Override: the URL of a log; it may hold what other tests recorded."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -93,26 +98,13 @@ class SharedLogContract:
         ):
             barrier = manager.Barrier(RACERS)
             racers = [
-                pool.submit(race, open_url, url, story.session_id, RACES, barrier)
+                pool.submit(race, open_url, url, story.session_id, self.races, barrier)
                 for _ in range(RACERS)
             ]
             results = [racer.result() for racer in racers]
         for kinds in zip(*results, strict=True):
             assert sorted(kinds) == [ACCEPTED, CONFLICT]
-        assert story.seq == RACES + 1
-        log.close()
-
-    @pytest.mark.crash
-    def test_a_killed_owners_lease_is_dead_at_once(
-        self, url: str, open_url: OpenLog, processes: SpawnContext
-    ) -> None:
-        log = open_url(url)
-        owner = self._owner(url, open_url, processes, ttl_ms=LONG_MS)
-        assert _lease(log).alive
-        os.kill(owner, signal.SIGKILL)
-        os.waitpid(owner, 0)
-        lease = _lease(log)
-        assert (lease.alive, lease.expires_in_ms) == (False, 0)
+        assert story.seq == self.races + 1
         log.close()
 
     @pytest.mark.crash
@@ -121,28 +113,53 @@ class SharedLogContract:
     ) -> None:
         log = open_url(url)
         ttl_ms = 100
-        owner = self._owner(url, open_url, processes, ttl_ms=ttl_ms)
+        name = new_id()
+        owner = _owner(url, open_url, processes, session_id=name, ttl_ms=ttl_ms)
         os.kill(owner, signal.SIGSTOP)
         time.sleep(2 * ttl_ms / 1000)
-        assert not _lease(log).alive
+        assert not _lease(log, name).alive
         os.kill(owner, signal.SIGKILL)
         log.close()
 
-    def _owner(
-        self, url: str, open_url: OpenLog, processes: SpawnContext, *, ttl_ms: int
-    ) -> int:
-        """The id of a process that has just taken the lease."""
-        ready = processes.Barrier(2)
-        owner = processes.Process(
-            target=lean_on_a_lease, args=(open_url, url, "leased", ready, ttl_ms)
-        )
-        owner.start()
-        ready.wait(ROUND_TIMEOUT_S)
-        assert owner.pid is not None
-        return owner.pid
+
+class MachineLogContract(SharedLogContract):
+    """What a log besides can tell whose processes are all on one machine."""
+
+    @pytest.mark.crash
+    def test_a_killed_owners_lease_is_dead_at_once(
+        self, url: str, open_url: OpenLog, processes: SpawnContext
+    ) -> None:
+        log = open_url(url)
+        name = new_id()
+        owner = _owner(url, open_url, processes, session_id=name, ttl_ms=LONG_MS)
+        assert _lease(log, name).alive
+        os.kill(owner, signal.SIGKILL)
+        os.waitpid(owner, 0)
+        lease = _lease(log, name)
+        assert (lease.alive, lease.expires_in_ms) == (False, 0)
+        log.close()
 
 
-def _lease(log: Log) -> Lease:
-    lease = log.leases.get("leased")
+def _owner(
+    url: str,
+    open_url: OpenLog,
+    processes: SpawnContext,
+    *,
+    session_id: str,
+    ttl_ms: int,
+) -> int:
+    """The id of a process that has just taken the lease."""
+    ready = processes.Barrier(2)
+    owner = processes.Process(
+        target=lean_on_a_lease, args=(open_url, url, session_id, ready, ttl_ms)
+    )
+    owner.start()
+    ready.wait(ROUND_TIMEOUT_S)
+    assert owner.pid is not None
+    return owner.pid
+
+
+def _lease(log: Log, session_id: str) -> Lease:
+    lease = log.leases.get(session_id)
     assert lease is not None
     return lease

@@ -33,7 +33,7 @@ from foldline.testing.log_story import LogStory, new_id
 from foldline.testing.samples import created, said, started, steering
 
 MakeLog = Callable[..., Log]
-"""Opens an empty log; keyword `clock`."""
+"""Opens a log; keyword `clock`."""
 
 SNAPSHOT_BYTES = 16_000
 """More than any state here needs: a few KB, whatever the session's length."""

@@ -7,7 +7,7 @@ import pytest
 from foldline.processors.batch import Clock
 from foldline.processors.open_log import open_log, wall_clock
 from foldline.processors.stored import AuditableLog
-from foldline.testing import LogContract, SharedLogContract
+from foldline.testing import LogContract, MachineLogContract
 from foldline.testing.verdict_contract import MakeLog
 
 
@@ -20,7 +20,7 @@ class TestSqliteLog(LogContract):
         return make
 
 
-class TestSharedSqliteLog(SharedLogContract):
+class TestSharedSqliteLog(MachineLogContract):
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/sessions.db"

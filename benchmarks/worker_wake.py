@@ -1,0 +1,137 @@
+"""How fast a session on Kafka wakes: the takes of `wake.py`, through the read service.
+
+The state comes from the service, the verdict on the claim from the worker, the first
+context from the service again. A lease on Kafka dies when it is not renewed for its time
+to live, which is set short here, and a taker takes after that: what is measured is the
+wake, not the waiting for the dead.
+"""
+
+import os
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from measure import percentile, say
+from wake import COMPACTED_BEFORE_END, Bed
+from worker_log import LOOK_S, READY_S, BenchLog, Running
+from workload import build
+
+from foldline.processors.open_log import open_log
+
+LEASE_TTL_MS = 1_500
+LEASE_RENEW_MS = 300
+LEASE_MARGIN_MS = 500
+"""So much longer than the lease lives a taker waits after the kill."""
+
+ENVIRONMENT = {
+    "FOLDLINE_LEASE_TTL_MS": str(LEASE_TTL_MS),
+    "FOLDLINE_LEASE_RENEW_MS": str(LEASE_RENEW_MS),
+}
+
+
+@dataclass
+class KafkaBed(Bed):
+    """A session on Kafka, whose owner is dead only when its lease is."""
+
+    def kill_owner(self) -> None:
+        """SIGKILL to whoever owns the session; then its lease runs out."""
+        if self.owner is not None:
+            super().kill_owner()
+            time.sleep((LEASE_TTL_MS + LEASE_MARGIN_MS) / 1000)
+
+
+@contextmanager
+def read_service(log: BenchLog) -> Generator[tuple[str, Running]]:
+    """A read service of the log; its URL."""
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    served = BenchLog(
+        log.cluster,
+        log.prefix,
+        log.partitions,
+        log.folder,
+        {**log.more, "FOLDLINE_HTTP_PORT": str(port)},
+    )
+    with served.running("serve", "--json") as running:
+        _wait_for(f"{url}/readyz", running)
+        yield url, running
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def _wait_for(url: str, running: Running) -> None:
+    until = time.monotonic() + READY_S
+    while time.monotonic() < until:
+        assert running.alive, f"it ended: {running.said()}"
+        try:
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - http, see above
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(LOOK_S)
+    raise AssertionError(f"{url} does not answer: {running.said()}")
+
+
+def wakes(log: BenchLog, sizes: tuple[int, ...], *, takes: int) -> dict[str, Any]:
+    """p50 and p99 of a connected taker's wake, by the session's size in events."""
+    with read_service(log) as (url, _):
+        settings = {**log.environment, **ENVIRONMENT, "FOLDLINE_READ_URL": url}
+        before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
+        try:
+            return _measure([_bed(log, events) for events in sizes], takes=takes)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+def _bed(log: BenchLog, events: int) -> KafkaBed:
+    say(f"building {events:,} events")
+    session_id = f"bench-wake-{events}"
+    opened = open_log(log.url)
+    build(
+        opened,
+        session_id,
+        events=events,
+        compacted_before_end=COMPACTED_BEFORE_END,
+        killed=True,
+    )
+    opened.close()
+    return KafkaBed(log.url, events, session_id)
+
+
+def _measure(beds: list[KafkaBed], *, takes: int) -> dict[str, Any]:
+    """Takes of every session in turns; the first of each does not count."""
+    try:
+        for number in range(-1, takes):
+            for bed in beds:
+                wake = bed.wake()
+                assert wake["seq"] >= bed.events, wake
+                if number >= 0:
+                    bed.wakes.append(wake)
+    finally:
+        for bed in beds:
+            if bed.owner is not None:
+                bed.owner.kill()
+                bed.owner.wait()
+    return {str(bed.events): _numbers(bed) for bed in beds}
+
+
+def _numbers(bed: KafkaBed) -> dict[str, float]:
+    found: dict[str, float] = {"takes": len(bed.wakes)}
+    for step, prefix in (("context", ""), ("taken", "taken_")):
+        samples = [wake[step] * 1000 for wake in bed.wakes]
+        for percent in (50, 99):
+            found[f"{prefix}p{percent}"] = round(percentile(samples, percent), 1)
+    return found

@@ -1,0 +1,103 @@
+"""`foldline worker`: admit, fold and answer the appends of a log on Kafka."""
+
+import logging
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from foldline.cli.clean import clean_line
+from foldline.cli.context import Context
+from foldline.cli.failures import OK
+from foldline.cli.output import Output
+
+
+def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
+    """Run one worker of a log on Kafka, until SIGTERM or Ctrl-C.
+
+    Any number of them share the partitions; each has a slot of its own. It ends
+    after the batch under way, writes its tables and leaves the group; a second signal
+    ends it at once. Health, readiness and metrics are at FOLDLINE_HEALTH_PORT.
+
+    Args:
+        context: Where to read and write.
+    """
+    from foldline.processors.worker import Worker  # late: --help does without
+    from foldline.processors.worker_setup import Setup
+
+    out = context.out
+    _log_to_stderr(json_wanted=out.json)
+    settings = context.settings()
+
+    def ready(partitions: list[int], port: int | None) -> None:
+        _say_ready(out, setup.slot.name, setup.protocol.name, partitions, port)
+
+    setup = Setup.prepare(settings, on_ready=ready)
+    try:
+        running = Worker(setup)
+        _stop_on_signals(running.stop)
+        running.run()
+    finally:
+        setup.close()
+    return OK
+
+
+def _say_ready(
+    out: Output, slot: str, protocol: str, partitions: list[int], port: int | None
+) -> None:
+    if out.json:
+        view: dict[str, Any] = {
+            "ready": True,
+            "slot": slot,
+            "protocol": protocol,
+            "partitions": partitions,
+            "health_port": port,
+        }
+        out.record(view)
+    else:
+        listed = ", ".join(str(index) for index in partitions) or "none yet"
+        where = f"; health at port {port}" if port is not None else ""
+        out.line((f"worker {slot} is ready: partitions {listed}{where}", "bold"))
+    out.flush()
+
+
+def _stop_on_signals(stop: Any) -> None:
+    """The first signal ends the work in order, the second at once."""
+
+    def stopped(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopped)
+
+
+def _log_to_stderr(*, json_wanted: bool) -> None:
+    """Foldline's log lines, for people or as JSON, on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if json_wanted else _Lines())
+    logger = logging.getLogger("foldline")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = self.formatTime(record, "%H:%M:%S")
+        return clean_line(f"{time} {record.levelname.lower():<7} {record.getMessage()}")
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import json  # late: with the first line
+
+        view = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return json.dumps(view)

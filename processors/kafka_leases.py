@@ -1,0 +1,308 @@
+"""Leases on Kafka: renewals in a topic, judged by the broker's clock.
+
+Who asks for a lease writes a tick to the session's partition of `leases` first. Its
+acknowledgement says what time it is by the clock that stamped the renewals too, and up
+to which offset to read: so a partition without traffic has a time, and an answer is
+never older than its question.
+
+A lease is alive while its last renewal is younger than its time to live by that clock.
+It also dies when whoever asks has seen no other renewal for so long by its own clock:
+the broker's may be set back when another broker takes over. Nothing tells a killed
+owner from a silent one: its lease dies after its time to live.
+
+Only the last `LEASE_MAX_MS` are read, so a partition with much traffic is no burden:
+no lease lives longer, and one that ran out before that is none.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from foldline.errors import DecodeError, LogUnavailableError
+from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_records import Outgoing
+from foldline.processors.log import Lease
+from foldline.schemas.record_codec import RecordCodec, frame_record
+from foldline.schemas.topic_records import TICK_KEY, LeaseRenewal
+from foldline.topics import partition_for
+
+LEASE_MAX_MS = 120_000
+"""The longest time to live; one that is asked for beyond it is cut to it."""
+
+ANSWER_TIMEOUT_S = 10.0
+"""How long the broker has for an acknowledgement, or for what is to be read."""
+
+POLL_S = 0.5
+AT_ONCE = 1_000
+"""How many renewals are taken from the client's queue at once."""
+
+REMEMBERED_MAX = 100_000
+"""How many leases of its own a process remembers to have taken."""
+
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
+
+
+@dataclass(slots=True)
+class _Held:
+    """The last renewal of a session, and when this process came to know it."""
+
+    epoch: int
+    writer: str
+    ttl_ms: int
+    renewed_ms: int
+    seen_s: float
+
+
+class _Partition:
+    """What is known of one partition of `leases`: renewals up to `next_offset`."""
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.held: dict[str, _Held] = {}
+
+    def take(self, renewal: LeaseRenewal, renewed_ms: int) -> None:
+        """Fold one renewal in. A lower epoch replaces no higher one."""
+        held = self.held.get(renewal.session_id)
+        named = (renewal.epoch, renewal.writer)
+        same = held is not None and (held.epoch, held.writer) == named
+        if renewal.released:
+            if same:
+                del self.held[renewal.session_id]
+        elif held is None or same or renewal.epoch > held.epoch:
+            self.held[renewal.session_id] = _Held(
+                renewal.epoch, renewal.writer, renewal.ttl_ms, renewed_ms, time.monotonic()
+            )
+
+    def forget_before(self, time_ms: int) -> None:
+        """Drop what ran out long ago."""
+        old = [name for name, held in self.held.items() if held.renewed_ms < time_ms]
+        for name in old:
+            del self.held[name]
+
+
+class KafkaLeases:
+    """The leases of one log, for one client.
+
+    Args:
+        url: the log, for messages.
+        topic: `leases`.
+        partitions: how many it has.
+        client_id: whose ticks these are.
+        schema_id: gives the id that renewals are written with.
+        codec: decodes renewals.
+        channel: sends them.
+        open_consumer: makes the consumer that reads them.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        topic: str,
+        partitions: int,
+        client_id: str,
+        schema_id: Callable[[], int],
+        codec: RecordCodec,
+        channel: Callable[[], Channel],
+        open_consumer: Callable[[], Consumer],
+    ) -> None:
+        self._url = url
+        self._topic = topic
+        self._partitions = partitions
+        self._tick_key = TICK_KEY + client_id.encode()
+        self._schema_id = schema_id
+        self._codec = codec
+        self._channel = channel
+        self._open_consumer = open_consumer
+        self._consumer: Consumer | None = None
+        self._reading = threading.Lock()
+        self._read: dict[int, _Partition] = {}
+        self._taken: OrderedDict[tuple[str, int, str], None] = OrderedDict()
+
+    # --- writing ---------------------------------------------------------------------
+
+    def renew(self, session_id: str, *, epoch: int, writer: str, ttl_ms: int) -> None:
+        """Say that this writer lives. A lease of a lower epoch replaces no higher one.
+
+        The first renewal of a lease waits until it is acknowledged; the others do not,
+        so many sessions are renewed in one go.
+
+        Raises:
+            LogUnavailableError: no broker took it; the lease is not renewed.
+        """
+        renewal = LeaseRenewal(
+            session_id=session_id,
+            epoch=epoch,
+            writer=writer,
+            ttl_ms=min(ttl_ms, LEASE_MAX_MS),
+        )
+        taken = (session_id, epoch, writer)
+        if taken in self._taken:
+            self._send(renewal, session_id.encode(), _Waiting(lost=self._forgetting(taken)))
+            return
+        self._acknowledged(renewal, session_id.encode())
+        self._taken[taken] = None
+        while len(self._taken) > REMEMBERED_MAX:
+            self._taken.popitem(last=False)
+
+    def _forgetting(self, taken: tuple[str, int, str]) -> Callable[[], None]:
+        """After a renewal that was lost, the next one waits again."""
+        return lambda: self._taken.pop(taken, None) and None
+
+    def release(self, session_id: str, *, epoch: int, writer: str) -> None:
+        """Give the lease up at once; nothing happens if another writer holds it."""
+        self._taken.pop((session_id, epoch, writer), None)
+        released = LeaseRenewal(
+            session_id=session_id, epoch=epoch, writer=writer, ttl_ms=0, released=True
+        )
+        self._acknowledged(released, session_id.encode())
+
+    def _acknowledged(
+        self, renewal: LeaseRenewal, key: bytes, *, partition: int | None = None
+    ) -> "_Waiting":
+        waiting = _Waiting()
+        self._send(renewal, key, waiting, partition=partition)
+        if not waiting.done.wait(ANSWER_TIMEOUT_S):
+            reason = self._channel().trouble or "no acknowledgement"
+            raise LogUnavailableError(self._url, f"{self._topic}: {reason}")
+        if waiting.error:
+            raise LogUnavailableError(self._url, f"{self._topic}: {waiting.error}")
+        return waiting
+
+    def _send(
+        self,
+        renewal: LeaseRenewal,
+        key: bytes,
+        waiting: "_Waiting",
+        *,
+        partition: int | None = None,
+    ) -> None:
+        if partition is None:
+            partition = partition_for(renewal.session_id, self._partitions)
+        record = Outgoing(partition, key, frame_record(self._schema_id(), renewal))
+        try:
+            self._channel().send(self._topic, record, waiting.heard)
+        except BufferError as error:
+            reason = f"{self._topic}: too many records are on their way"
+            raise LogUnavailableError(self._url, reason) from error
+        except KafkaException as error:
+            raise LogUnavailableError(self._url, error.args[0].str()) from error
+
+    # --- reading ---------------------------------------------------------------------
+
+    def get(self, session_id: str) -> Lease | None:
+        """The lease of a session; None where none was taken, or it ran out long ago.
+
+        1. Write a tick: its acknowledgement gives the time, and an offset.
+        2. Read the session's partition up to that offset, the first time from
+           `LEASE_MAX_MS` before.
+        3. Judge the last renewal by both clocks.
+
+        Raises:
+            LogUnavailableError: no broker answers.
+        """
+        partition = partition_for(session_id, self._partitions)
+        tick = LeaseRenewal(session_id="", epoch=0, writer="", ttl_ms=0)
+        waiting = self._acknowledged(tick, self._tick_key, partition=partition)
+        with self._reading:
+            known = self._caught_up(partition, waiting.offset, waiting.time_ms)
+            held = known.held.get(session_id)
+        if held is None:
+            return None
+        left_ms = min(
+            held.ttl_ms - max(waiting.time_ms - held.renewed_ms, 0),
+            held.ttl_ms - round((time.monotonic() - held.seen_s) * 1000),
+        )
+        return Lease(session_id, held.epoch, held.writer, left_ms > 0, max(left_ms, 0))
+
+    def _caught_up(self, partition: int, upto: int, now_ms: int) -> _Partition:
+        """Step 2. A position that is gone, or a consumer that failed: once more anew."""
+        try:
+            return self._read_on(partition, upto, now_ms)
+        except KafkaException as error:
+            first: KafkaError = error.args[0]
+            self._read.pop(partition, None)
+            if first.code() not in _GONE:
+                raise LogUnavailableError(self._url, first.str()) from error
+        try:
+            return self._read_on(partition, upto, now_ms)
+        except KafkaException as error:
+            raise LogUnavailableError(self._url, error.args[0].str()) from error
+
+    def _read_on(self, partition: int, upto: int, now_ms: int) -> _Partition:
+        if self._consumer is None:
+            self._consumer = self._open_consumer()
+        consumer = self._consumer
+        known = self._read.get(partition)
+        if known is None:
+            first = self._first_offset(consumer, partition, now_ms - LEASE_MAX_MS)
+            known = self._read[partition] = _Partition(min(first, upto))
+        consumer.assign([TopicPartition(self._topic, partition, known.next_offset)])
+        until_s = time.monotonic() + ANSWER_TIMEOUT_S
+        try:
+            while known.next_offset <= upto:
+                if time.monotonic() > until_s:
+                    reason = f"{self._topic} [{partition}] cannot be read in time"
+                    raise LogUnavailableError(self._url, reason)
+                record = consumer.poll(POLL_S)
+                if record is not None:
+                    self._take(known, record)
+        finally:
+            consumer.unassign()
+        known.forget_before(now_ms - LEASE_MAX_MS)
+        return known
+
+    def _first_offset(self, consumer: Consumer, partition: int, since_ms: int) -> int:
+        """The first offset at or after a time; beyond every offset if there is none."""
+        asked = TopicPartition(self._topic, partition, max(since_ms, 0))
+        (found,) = consumer.offsets_for_times([asked], timeout=ANSWER_TIMEOUT_S)
+        return found.offset if found.offset >= 0 else 1 << 62
+
+    def _take(self, known: _Partition, record: Message) -> None:
+        error = record.error()
+        if error is not None:
+            if error.code() in _GONE or error.fatal():
+                raise KafkaException(error)
+            return  # the end of the partition, or what librdkafka mends
+        known.next_offset = (record.offset() or 0) + 1
+        key = record.key() or b""
+        if key.startswith(TICK_KEY):
+            return
+        try:
+            renewal = self._codec.unframe_record(LeaseRenewal, record.value())
+        except DecodeError:
+            return  # not of a foldline's making: no lease
+        known.take(renewal, record.timestamp()[1])
+
+    def close(self) -> None:
+        """Let go of the consumer."""
+        with self._reading:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
+
+class _Waiting:
+    """What became of one record: its time and offset, or an error."""
+
+    def __init__(self, *, lost: Callable[[], None] | None = None) -> None:
+        self.done = threading.Event()
+        self.error = ""
+        self.offset = -1
+        self.time_ms = 0
+        self._lost = lost
+
+    def heard(self, error: KafkaError | None, record: Message) -> None:
+        """The acknowledgement, or why there is none."""
+        if error is None:
+            self.offset = record.offset() or 0
+            self.time_ms = record.timestamp()[1]
+        else:
+            self.error = error.str()
+            if self._lost is not None:
+                self._lost()
+        self.done.set()

@@ -1,0 +1,363 @@
+"""The log on Kafka: appends through `appends` and its workers, reads beside them.
+
+ACCEPTED means: on `min.insync.replicas` brokers, in a committed transaction.
+
+What this process reads it reads from the read service, where `FOLDLINE_READ_URL` names
+one. Without it, it keeps a replica of its own of the partitions that it reads: those of
+its sessions, filled from the topic when they are first needed. Both answer a read with
+all that was committed when it was asked.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import uuid_utils
+from confluent_kafka import Consumer, TopicPartition
+
+from foldline.errors import (
+    DecodeError,
+    LogUnavailableError,
+    RegistryUnavailableError,
+)
+from foldline.kafka import Cluster, client_producer, reader_consumer
+from foldline.kafka_meta import read_meta
+from foldline.processors.blobs import BlobStore
+from foldline.processors.kafka_append import KafkaAppends
+from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_leases import KafkaLeases
+from foldline.processors.kafka_records import Headers, encode_append
+from foldline.processors.kafka_verdicts import VerdictReader
+from foldline.processors.log import Leases, SessionSummary
+from foldline.processors.open_blobs import open_blobs
+from foldline.processors.reads import Reads
+from foldline.processors.replica import Replica
+
+from foldline.processors.restore import broken
+from foldline.processors.scratch import Scratch
+from foldline.processors.sending import Limits
+from foldline.processors.stored import (
+    Problem,
+    StoredEvent,
+    StoredSession,
+    StoredSnapshot,
+)
+from foldline.schemas.codec import Codec
+from foldline.schemas.events import type_of
+from foldline.schemas.record_codec import RecordCodec
+from foldline.schemas.recorded import Append, Recorded
+from foldline.schemas.registry_client import registry_of
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
+from foldline.settings import Settings, default_data_dir
+from foldline.topics import partition_for
+
+VERDICT_FETCH_WAIT_MS = 100
+"""How long a fetch of verdicts waits at the broker; one that comes ends the wait."""
+
+LEASES_FETCH_WAIT_MS = 10
+"""The same of leases: what is asked for is there already."""
+
+REPLICAS = "replicas"
+"""The folder of private replicas, below the state folder."""
+
+_ID_BYTES = 36
+_ID_PREFIX = bytes([_ID_BYTES << 1])
+
+
+class KafkaLog:
+    """A log on Kafka, as one client sees it.
+
+    Connections are made when they are needed: a process that only reads has no
+    producer, one that only appends has no replica.
+
+    Raises:
+        NoLogMetaError: the brokers have no log under this prefix.
+        LogUnavailableError: no broker answers.
+        RegistryUnavailableError: the registry does not, for `registry_wait_ms`.
+    """
+
+    def __init__(self, cluster: Cluster, *, settings: Settings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._client_id = str(uuid_utils.uuid7())
+        self._opening = threading.RLock()
+        self._closing = ExitStack()
+        self._closed = False
+        self._channel: Channel | None = None
+        self._appends: KafkaAppends | None = None
+        self._reads: Reads | None = None
+        self._seen: OrderedDict[str, int] = OrderedDict()
+        self._seen_lock = threading.Lock()
+        self._registry = registry_of(settings)
+        self._closing.callback(self._registry.close)
+        self._registry.wait_ready(settings.registry_wait_ms)
+        meta = read_meta(cluster, settings, schemas=self._registry)
+        self.log_id = meta.log_id
+        self.partitions = meta.partitions
+        self._codec = Codec(self._registry)
+        self._records = RecordCodec(self._registry)
+        beside = default_data_dir() / f"{meta.log_id}.blobs"
+        self._blobs = open_blobs(settings, beside=beside)
+        self._leases = self._open_leases()
+
+    @property
+    def url(self) -> str:
+        """The URL that opens this log."""
+        return self._cluster.url
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of this log's sessions."""
+        return self._leases
+
+    @property
+    def blobs(self) -> BlobStore:
+        """Where bodies above the inline limit are kept: every machine needs the same."""
+        return self._blobs
+
+    @property
+    def codec(self) -> Codec:
+        """What decodes this log's events."""
+        return self._codec
+
+    # --- connections -----------------------------------------------------------------
+
+    def _open_channel(self) -> Channel:
+        with self._opening:
+            self._check_open()
+            if self._channel is None:
+                self._channel = Channel(
+                    lambda hear: client_producer(
+                        self._cluster, self._settings, on_error=hear
+                    )
+                )
+                self._closing.callback(self._channel.close)
+            return self._channel
+
+    def _open_appends(self) -> KafkaAppends:
+        """The way of appends, with the verdicts' way back open before it is used."""
+        with self._opening:
+            self._check_open()
+            if self._appends is None:
+                appends = KafkaAppends(
+                    url=self.url,
+                    topic=self._cluster.names.appends,
+                    partitions=self.partitions,
+                    limits=_limits(self._settings),
+                    encode=self._encode,
+                    channel=self._open_channel(),
+                )
+                self._closing.callback(self._open_verdicts(appends).close)
+                self._closing.callback(appends.close)
+                self._appends = appends
+            return self._appends
+
+    def _open_verdicts(self, appends: KafkaAppends) -> VerdictReader:
+        partition = partition_for(self._client_id, self.partitions)
+        reader = VerdictReader(
+            self._open_consumer(VERDICT_FETCH_WAIT_MS),
+            place=TopicPartition(self._cluster.names.verdicts, partition),
+            reply_to=self._client_id,
+            codec=self._records,
+            on_verdicts=appends.hear,
+        )
+        try:
+            reader.start(self.url)
+        except LogUnavailableError:
+            reader.close()
+            raise
+        return reader
+
+    def _open_leases(self) -> KafkaLeases:
+        leases = KafkaLeases(
+            url=self.url,
+            topic=self._cluster.names.leases,
+            partitions=self.partitions,
+            client_id=self._client_id,
+            schema_id=partial(self._registry.id_of, "LeaseRenewal"),
+            codec=self._records,
+            channel=self._open_channel,
+            open_consumer=partial(self._open_consumer, LEASES_FETCH_WAIT_MS),
+        )
+        self._closing.callback(leases.close)
+        return leases
+
+    def _open_consumer(self, fetch_wait_ms: int) -> Consumer:
+        return reader_consumer(
+            self._cluster,
+            self._settings,
+            isolation="read_uncommitted",
+            fetch_wait_ms=fetch_wait_ms,
+        )
+
+    def _open_reads(self) -> Reads:
+        with self._opening:
+            self._check_open()
+            if self._reads is None:
+                self._reads = self._made_reads()
+                self._closing.callback(self._reads.close)
+            return self._reads
+
+    def _made_reads(self) -> Reads:
+        settings = self._settings
+        if settings.read_url:
+            from foldline.processors.http_log import HttpReads  # late: an HTTP client
+
+            return HttpReads(settings.read_url, settings=settings)
+        scratch = Scratch(settings.state_dir / REPLICAS)
+        self._closing.callback(scratch.close)
+        replica = Replica(self._cluster, settings, folder=scratch.folder, codec=self._codec)
+        return ReplicaReads(replica, settings=settings)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogUnavailableError(self.url, "the log is closed")
+
+    # --- appending -------------------------------------------------------------------
+
+    def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        """Answer appends, in order.
+
+        Raises:
+            EncodeError: what Avro cannot hold; nothing of it is sent.
+            LogUnavailableError: nothing of it is sent: closed, no broker, no registry.
+            UncertainAppendError: no verdict in time; what was sent may be recorded.
+        """
+        if not appends:
+            return []
+        try:
+            verdicts = self._open_appends().append(appends)
+        except RegistryUnavailableError as error:
+            raise LogUnavailableError(self.url, str(error)) from error
+        with self._seen_lock:
+            for verdict in verdicts:
+                self._saw(verdict.session_id, verdict.current_seq)
+        return verdicts
+
+    def _encode(self, append: Append) -> tuple[bytes, Headers]:
+        name = append.schema_name or type_of(append.event)
+        schema_id = self._registry.id_of(name, version=append.schema_version)
+        return encode_append(append, schema_id=schema_id, reply_to=self._client_id)
+
+    def _saw(self, session_id: str, seq: int) -> None:
+        """Remember how far a session is, for reads that must not be older."""
+        self._seen[session_id] = max(seq, self._seen.pop(session_id, 0))
+        while len(self._seen) > self._settings.cached_sessions:
+            self._seen.popitem(last=False)
+
+    # --- reading ---------------------------------------------------------------------
+
+    def events(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """Whole events with after_seq < seq <= upto_seq, in order.
+
+        Raises:
+            LogFormatError: an event that does not decode; those before it were given.
+            LogUnavailableError: the read did not come so far in time.
+        """
+        for stored in self._range(session_id, after_seq, upto_seq):
+            yield self._decoded(session_id, stored)
+
+    def structure(
+        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
+    ) -> Iterator[Recorded]:
+        """The same without content, for folding."""
+        for stored in self._range(session_id, after_seq, upto_seq):
+            yield self._decoded(session_id, stored, whole=False)
+
+    def event_ids(self, session_id: str) -> Iterator[str]:
+        """Every event id of a session, in order, read off the bodies undecoded."""
+        for stored in self._range(session_id, 0, None):
+            if stored.body[:1] != _ID_PREFIX or len(stored.body) <= _ID_BYTES:
+                raise broken(self.url, session_id, stored.seq, "it has no event id")
+            yield stored.body[1 : _ID_BYTES + 1].decode("ascii", "replace")
+
+    def _range(
+        self, session_id: str, after_seq: int, upto_seq: int | None
+    ) -> Iterator[StoredEvent]:
+        return self._open_reads().stored_events(
+            session_id,
+            after_seq=after_seq,
+            upto_seq=upto_seq,
+            min_seq=self._known(session_id),
+        )
+
+    def _known(self, session_id: str) -> int:
+        with self._seen_lock:
+            return self._seen.get(session_id, 0)
+
+    def _decoded(
+        self, session_id: str, stored: StoredEvent, *, whole: bool = True
+    ) -> Recorded:
+        decode = self._codec.decode if whole else self._codec.decode_structure
+        try:
+            return decode(stored.schema_id, stored.body)
+        except DecodeError as error:
+            raise broken(self.url, session_id, stored.seq, error.reason) from error
+        except RegistryUnavailableError as error:
+            raise LogUnavailableError(self.url, str(error)) from error
+
+    def state(self, session_id: str, *, at_seq: int | None = None) -> SessionState | None:
+        """The state at the head, or as it was at a seq."""
+        known = self._known(session_id)
+        return self._open_reads().state(session_id, at_seq=at_seq, min_seq=known)
+
+    def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
+        """The next events after a seq, waiting for the first; empty after the time-out."""
+        found = self._open_reads().follow(
+            session_id, after_seq=after_seq, timeout_ms=timeout_ms
+        )
+        return [self._decoded(session_id, stored) for stored in found]
+
+    def sessions(
+        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+    ) -> list[SessionSummary]:
+        """Sessions, the most recently active first."""
+        return self._open_reads().sessions(tenant=tenant, status=status, limit=limit)
+
+    def warm_up(self) -> None:
+        """Connect: the verdicts' place, the schemas, and what reads come from."""
+        self._open_appends()
+        self._codec.warm_up(self._registry.event_ids())
+        self._open_reads().warm_up()
+
+    def close(self) -> None:
+        """Let go of connections, threads and the private replica."""
+        with self._opening:
+            if self._closed:
+                return
+            self._closed = True
+        self._closing.close()
+
+    # --- as it is stored --------------------------------------------------------------
+
+    def stored_sessions(self) -> Iterator[StoredSession]:
+        """The index, in the order of the session ids."""
+        return self._open_reads().stored_sessions()
+
+    def stored_events(
+        self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None
+    ) -> Iterator[StoredEvent]:
+        """The events of a session in the order of their seqs, undecoded."""
+        return self._range(session_id, after_seq, upto_seq)
+
+    def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:
+        """The snapshots of a session, the oldest first."""
+        return self._open_reads().stored_snapshots(session_id)
+
+    def inspect(self) -> Iterator[Problem]:
+        """What is wrong with what the reads come from."""
+        return self._open_reads().inspect()
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        inflight_max=settings.inflight_max,
+        resend_max=settings.resend_max,
+        resend_after_ms=settings.resend_after_ms,
+        timeout_ms=settings.verdict_timeout_ms,
+    )

@@ -1,0 +1,105 @@
+"""Which sessions a restore would have to refold, and which snapshots are due.
+
+A session is dirty from its first event that no published snapshot covers. The low-water
+mark is the first uncovered offset of the oldest session still dirty: a restore loads
+the snapshots and refolds `events` from there. So that this takes a bounded time, the
+longest dirty are published until the mark is near enough to the end.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+
+MAX_CREDIT_BYTES = 8 * 1024 * 1024
+"""How many bytes of snapshots may be due at once after a quiet time: it bounds what one
+transaction takes."""
+
+
+class DirtyIndex:
+    """The dirty sessions of one partition; what a batch changes counts once committed."""
+
+    def __init__(self, dirty: Mapping[str, int]) -> None:
+        self._offsets = OrderedDict(sorted(dirty.items(), key=lambda item: item[1]))
+        self._changes: dict[str, int | None] = {}
+        self._handed: dict[str, int | None] = {}
+        self._credit = 0
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the batch."""
+        self._fresh: dict[str, int] = {}
+        self._covered: set[str] = set()
+        self._gained = 0
+        self._oldest: Iterator[tuple[str, int]] | None = None
+        self._first: tuple[str, int] | None = None
+
+    def touch(self, session_id: str, index: int, size: int) -> None:
+        """An event was admitted.
+
+        Args:
+            session_id: its session.
+            index: its place among the batch's events.
+            size: its bytes: so many bytes of snapshots may be written for it.
+        """
+        self._gained += size
+        if session_id not in self._offsets or session_id in self._covered:
+            self._fresh.setdefault(session_id, index)
+
+    def refolded(self, session_id: str, offset: int) -> None:
+        """An event that no snapshot covers was folded during a restore."""
+        if session_id not in self._offsets:
+            self._offsets[session_id] = offset
+            self._changes[session_id] = offset
+            self._oldest = None
+
+    @property
+    def may_spend(self) -> bool:
+        """Whether there is credit for a snapshot."""
+        return min(self._credit, MAX_CREDIT_BYTES) + self._gained > 0
+
+    def oldest(self) -> tuple[str, int] | None:
+        """The longest dirty session and its first uncovered offset, as of this batch.
+
+        Those that became dirty in it count only once it is committed.
+        """
+        if self._oldest is None:
+            self._oldest = iter(self._offsets.items())
+            self._first = next(self._oldest, None)
+        while self._first is not None and self._first[0] in self._covered:
+            self._first = next(self._oldest, None)
+        return self._first
+
+    def published(self, session_id: str, size: int) -> None:
+        """A snapshot of all that the batch made of a session goes out with it."""
+        self._gained -= size
+        self._covered.add(session_id)
+        self._fresh.pop(session_id, None)
+
+    def commit(self, offsets: Sequence[int]) -> None:
+        """Merge the batch.
+
+        Args:
+            offsets: those of the batch's events.
+        """
+        for session_id in self._covered:
+            if self._offsets.pop(session_id, None) is not None:
+                self._changes[session_id] = None
+        for session_id, index in self._fresh.items():
+            self._offsets[session_id] = self._changes[session_id] = offsets[index]
+        self._credit = min(self._credit + self._gained, MAX_CREDIT_BYTES)
+        self.drop()
+
+    def hand_over(self) -> tuple[dict[str, int], list[str]]:
+        """Who became dirty and who clean since the last that was `handed_over`."""
+        changes = self._handed = self._handed | self._changes
+        self._changes = {}
+        dirty = {key: offset for key, offset in changes.items() if offset is not None}
+        return dirty, [key for key, offset in changes.items() if offset is None]
+
+    def handed_over(self) -> None:
+        """The last `hand_over` is kept."""
+        self._handed = {}
+
+    def low_water(self, otherwise: int) -> int:
+        """The first uncovered offset of the oldest dirty session, else another."""
+        first = self.oldest()
+        return otherwise if first is None else first[1]

@@ -1,0 +1,112 @@
+"""The states of a partition's sessions: committed, of the open batch, and in the table.
+
+Committed states are never changed: a batch folds into copies, which take their places
+once it is committed. So a state that was handed to the table stays what it was. States
+that the table does not have yet cannot be read again and are never evicted.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from foldline.processors.fold import copy_of, initial
+from foldline.schemas.state import SessionState
+
+
+class StateTable(Protocol):
+    """Where states that are not in memory lie: written behind, read when needed."""
+
+    def get(self, session_id: str) -> SessionState | None:
+        """The state of a session as the table has it; the caller may keep it."""
+        ...
+
+
+class StateOverlay:
+    """States by session id: the batch's over the committed over the table's."""
+
+    def __init__(self, table: StateTable, *, max_cached: int) -> None:
+        self._table = table
+        self._max_cached = max_cached
+        self._batch: dict[str, SessionState] = {}
+        self._unflushed: dict[str, SessionState] = {}
+        self._cached: OrderedDict[str, SessionState] = OrderedDict()
+        self._handed: Sequence[SessionState] = ()
+
+    def get(self, session_id: str) -> SessionState | None:
+        """The state as the batch has made it so far; not to be changed."""
+        state = self._batch.get(session_id)
+        return self._committed(session_id) if state is None else state
+
+    def _committed(self, session_id: str) -> SessionState | None:
+        state = self._unflushed.get(session_id)
+        if state is not None:
+            return state
+        state = self._cached.get(session_id)
+        if state is not None:
+            self._cached.move_to_end(session_id)
+            return state
+        state = self._table.get(session_id)
+        if state is not None:
+            self._cached[session_id] = state
+            self._evict()
+        return state
+
+    def known(self, session_id: str) -> bool:
+        """Whether the session is in memory: no key of it need be looked at again."""
+        return (
+            session_id in self._batch
+            or session_id in self._unflushed
+            or session_id in self._cached
+        )
+
+    def own(self, session_id: str, state: SessionState | None) -> SessionState:
+        """A state that the batch may fold into; the given one is what `get` gave."""
+        mine = self._batch.get(session_id)
+        if mine is None:
+            mine = initial(session_id) if state is None else copy_of(state)
+            self._batch[session_id] = mine
+        return mine
+
+    def refolding(self, session_id: str) -> SessionState:
+        """The committed state itself, to be folded in place: during a restore only."""
+        state = self._committed(session_id) or initial(session_id)
+        self._cached.pop(session_id, None)
+        self._unflushed[session_id] = state
+        return state
+
+    def commit(self) -> None:
+        """The batch's states take their places."""
+        for session_id in self._batch:
+            self._cached.pop(session_id, None)
+        self._unflushed.update(self._batch)
+        self._batch = {}
+        self._evict()
+
+    def drop(self) -> None:
+        """Forget the batch's states."""
+        self._batch = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the states that wait for the table are as many as may be cached."""
+        return len(self._unflushed) >= self._max_cached
+
+    def hand_over(self) -> Sequence[SessionState]:
+        """Every state that the table does not have."""
+        self._handed = tuple(self._unflushed.values())
+        return self._handed
+
+    def handed_over(self) -> None:
+        """What was handed over is in the table: of it, what is not new again may go."""
+        for state in self._handed:
+            if self._unflushed.get(state.session_id) is state:
+                del self._unflushed[state.session_id]
+                self._cached[state.session_id] = state
+        self._handed = ()
+        self._evict()
+
+    def _evict(self) -> None:
+        """The longest unused go first."""
+        surplus = len(self._cached) + len(self._unflushed) - self._max_cached
+        for _ in range(min(surplus, len(self._cached))):
+            self._cached.popitem(last=False)

@@ -1,0 +1,106 @@
+"""A worker's health over HTTP: is it alive, is it ready and if not why, its metrics.
+
+| path | 200 | 503 |
+| --- | --- | --- |
+| `/healthz` | the poll loop turns | it has not for STUCK_MS: restart the process |
+| `/readyz` | every partition that it was given runs | it says what it waits for |
+| `/metrics` | Prometheus' text format | never |
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+STUCK_MS = 60_000
+"""Longer than any step of a batch may take: a loop that has not turned is stuck."""
+
+STARTING = "starting"
+
+
+class Health:
+    """What the poll loop says of itself; any thread may read it."""
+
+    def __init__(self) -> None:
+        self._waits_for: tuple[str, ...] = (STARTING,)
+        self._turned_s = time.monotonic()
+
+    def turned(self, waits_for: tuple[str, ...]) -> None:
+        """Say that the loop turns, and what keeps the worker from being ready."""
+        self._waits_for = waits_for
+        self._turned_s = time.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop turns."""
+        return time.monotonic() - self._turned_s < STUCK_MS / 1000
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Why it is not ready; empty when it is."""
+        return self._waits_for if self.alive else ("the poll loop is stuck",)
+
+
+class HealthServer:
+    """A small HTTP server in a thread of its own."""
+
+    def __init__(
+        self, host: str, port: int, *, health: Health, metrics: Callable[[], bytes]
+    ) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        handler = _handler(health, metrics)
+        self._server = ThreadingHTTPServer((host, port), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="foldline-health", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.server_port
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(health: Health, metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
+    def answer(path: str) -> tuple[int, str, bytes]:
+        match path.partition("?")[0]:
+            case "/healthz":
+                return _json(health.alive, {"alive": health.alive})
+            case "/readyz":
+                waits = health.waits_for
+                return _json(not waits, {"ready": not waits, "waits_for": list(waits)})
+            case "/metrics":
+                return 200, "text/plain; version=0.0.4; charset=utf-8", metrics()
+            case _:
+                return 404, "text/plain", b"/healthz, /readyz, /metrics\n"
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, kind, body = answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - who asks is not worth a line
+            pass
+
+    return Handler
+
+
+def _json(good: bool, view: dict[str, Any]) -> tuple[int, str, bytes]:  # noqa: FBT001 - a status
+    return (200 if good else 503), "application/json", json.dumps(view).encode() + b"\n"

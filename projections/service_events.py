@@ -1,0 +1,230 @@
+"""Routes that read events: a range, a wait for the next ones, their schemas."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel
+
+from foldline.errors import DecodeError
+from foldline.processors.http_wire import EVENTS, MORE, pack_events
+from foldline.processors.log import FOLLOW_MAX_EVENTS
+from foldline.processors.stored import StoredEvent
+from foldline.projections.service_access import Reader
+from foldline.projections.service_node import Node, Serving, SessionId
+from foldline.projections.service_problems import Problem
+from foldline.projections.views import event_view
+from foldline.schemas.recorded import Recorded
+
+router = APIRouter(tags=["events"])
+
+PAGE_MAX = 1_000
+"""How many events one page holds; `http_stream_buffer_bytes` may end it before."""
+
+SCANNED_MAX = 100_000
+"""How many events a page of some types looks through; then the next page goes on."""
+
+WAIT_MAX_MS = 30_000
+"""How long one request waits for the next event."""
+
+SCHEMAS_MAX = 10_000
+
+Types = Annotated[
+    str, Query(max_length=4_096, description="Event types, separated by commas.")
+]
+
+
+class Events(BaseModel):
+    """A page of events."""
+
+    events: list[dict[str, Any]]
+    next_after_seq: int
+    """Where the next page begins: its `after_seq`."""
+    more: bool
+    """Whether there is more now."""
+
+
+@router.get(
+    "/sessions/{session_id}/events",
+    response_model=Events,
+    responses={200: {"content": {EVENTS: {"schema": {"format": "binary"}}}}},
+)
+async def list_events(
+    node: Serving,
+    caller: Reader,
+    session_id: SessionId,
+    after_seq: int = 0,
+    upto_seq: int | None = None,
+    types: Types = "",
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
+    wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS)] = 0,
+    accept: Annotated[str, Header()] = "",
+) -> Any:
+    """List a session's events, in order, a page at a time.
+
+    `wait_ms` waits for the first where there is none yet. With `Accept:
+    application/vnd.foldline.events` they come as they are stored: frames of seq (8
+    bytes), schema id and length (4 bytes each, big-endian), and the Avro body.
+    """
+    known = await _is_visible(node, caller.tenant, session_id, wait_ms)
+    page = _Page(node, session_id, after_seq, upto_seq, limit, _names(types))
+    if not known and not wait_ms:
+        return page.nothing(accept)
+    answer = await node.reading.run(page.read, accept)
+    if wait_ms and page.empty:
+        if await _waited(node, session_id, after_seq, wait_ms):
+            # Somebody else's, and a session that did not exist may now be theirs.
+            await node.check_visible(caller, session_id)
+        answer = await node.reading.run(page.read, accept)
+    return answer
+
+
+async def _is_visible(node: Node, tenant: str, session_id: str, wait_ms: int) -> bool:
+    """Whether there is the session; one that is yet to come may be waited for."""
+    node.check_served(session_id)
+    found = await node.tenant_of(session_id)
+    if found == tenant or (found is None and wait_ms):
+        return found is not None
+    raise Problem(404, "no_session", f"no session {session_id!r}")
+
+
+async def _waited(node: Node, session_id: str, after_seq: int, wait_ms: int) -> bool:
+    """Wait for the next event, as one of a bounded number of waiters."""
+    if node.streams >= node.settings.http_streams_max:
+        detail = f"{node.streams} streams wait already"
+        raise Problem(503, "busy", detail, retry_after_s=1)
+    node.streams += 1
+    try:
+        found = await node.hub.wait(session_id, after_seq=after_seq, timeout_ms=wait_ms)
+    finally:
+        node.streams -= 1
+    return bool(found)
+
+
+class _Page:
+    """One page of events, read in a thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        session_id: str,
+        after_seq: int,
+        upto_seq: int | None,
+        limit: int,
+        names: frozenset[str],
+    ) -> None:
+        self._node = node
+        self._session_id = session_id
+        self._after_seq = after_seq
+        self._upto_seq = upto_seq
+        self._limit = limit
+        self._names = names
+        self.empty = True
+
+    def read(self, accept: str) -> Any:
+        """The page, in the form that is accepted."""
+        return self._frames() if EVENTS in accept else self._views()
+
+    def nothing(self, accept: str) -> Any:
+        """The page of a session that is not there."""
+        if EVENTS in accept:
+            return Response(b"", media_type=EVENTS)
+        return Events(events=[], next_after_seq=self._after_seq, more=False)
+
+    def _frames(self) -> Response:
+        stored = self._node.log.stored_events(
+            self._session_id, after_seq=self._after_seq, upto_seq=self._upto_seq
+        )
+        wanted = (event for event in stored if self._is_wanted(event))
+        page, more = bounded(wanted, self._limit, self._node)
+        self.empty = not page
+        ids = {event.schema_id for event in page}
+        if len(self._node.schema_ids) < SCHEMAS_MAX:
+            self._node.schema_ids |= ids
+        headers = {MORE: "1"} if more else {}
+        return Response(pack_events(page), media_type=EVENTS, headers=headers)
+
+    def _is_wanted(self, event: StoredEvent) -> bool:
+        if not self._names:
+            return True
+        return type_of_schema(self._node, event.schema_id) in self._names
+
+    def _views(self) -> Events:
+        found = self._node.log.events(
+            self._session_id, after_seq=self._after_seq, upto_seq=self._upto_seq
+        )
+        last_seq = self._after_seq
+        page: list[Recorded] = []
+        size, more = 0, False
+        for scanned, recorded in enumerate(found):
+            full = size >= self._node.settings.http_stream_buffer_bytes
+            if len(page) == self._limit or full or scanned == SCANNED_MAX:
+                more = True
+                break
+            last_seq = recorded.seq
+            if not self._names or recorded.type in self._names:
+                page.append(recorded)
+                size += len(recorded.body)
+        self.empty = not page
+        views = [event_view(recorded) for recorded in page]
+        return Events(events=views, next_after_seq=last_seq, more=more)
+
+
+def bounded(
+    found: Iterable[StoredEvent], limit: int, node: Node
+) -> tuple[list[StoredEvent], bool]:
+    """As many events as a page takes, at least one; and whether there are more."""
+    page: list[StoredEvent] = []
+    size = 0
+    for event in found:
+        if len(page) == limit or size >= node.settings.http_stream_buffer_bytes:
+            return page, True
+        page.append(event)
+        size += len(event.body)
+    return page, False
+
+
+def read_some(node: Node, session_id: str, after_seq: int) -> list[Recorded]:
+    """The next events that are there, as many as a stream holds at once."""
+
+    def some() -> Iterator[Recorded]:
+        size = 0
+        for recorded in node.log.events(session_id, after_seq=after_seq):
+            yield recorded
+            size += len(recorded.body)
+            if size >= node.settings.http_stream_buffer_bytes:
+                return
+
+    return list(islice(some(), FOLLOW_MAX_EVENTS))
+
+
+def _names(types: str) -> frozenset[str]:
+    return frozenset(name for name in types.split(",") if name)
+
+
+def type_of_schema(node: Node, schema_id: int) -> str:
+    """The logical type of events of a schema."""
+    try:
+        schema = json.loads(node.log.codec.schema_of(schema_id))
+    except KeyError as error:
+        raise DecodeError(f"unknown schema id {schema_id}") from error
+    return str(schema.get("foldline_type") or schema["name"])
+
+
+@router.get("/schemas")
+async def list_schemas(node: Serving, caller: Reader) -> dict[str, str]:  # noqa: ARG001 - who may read
+    """List the schemas of events that were asked for here, by their ids in this log."""
+    texts = node.log.codec.schema_of
+    return {str(number): texts(number) for number in sorted(node.schema_ids)}
+
+
+@router.get("/schemas/{schema_id}", response_model=dict[str, Any])
+async def show_schema(node: Serving, caller: Reader, schema_id: int) -> Response:  # noqa: ARG001 - who may read
+    """Show the Avro schema that events of this id were written with."""
+    try:
+        text = await node.reading.run(node.log.codec.schema_of, schema_id)
+    except KeyError as error:
+        raise Problem(404, "no_schema", f"no schema {schema_id}") from error
+    return Response(text, media_type="application/json")

@@ -1,0 +1,106 @@
+"""Routes for whoever runs a node: alive, ready, counted, copied."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, ConfigDict
+
+from foldline.processors.stored import Problem as StoredProblem
+from foldline.projections.service_access import Admin
+from foldline.projections.service_node import Node, Serving
+from foldline.projections.service_problems import Problem
+from foldline.projections.views import plain
+
+root = APIRouter(tags=["health"])
+"""What stands at the root, where probes look."""
+
+router = APIRouter(tags=["admin"])
+
+
+class Health(BaseModel):
+    """A node's health."""
+
+    status: str
+
+
+class Readiness(BaseModel):
+    """Whether a node answers reads, and how far each of its partitions is."""
+
+    ready: bool
+    partitions: list[dict[str, Any]]
+
+
+@root.get("/healthz")
+async def show_health(node: Serving) -> Health:
+    """Say that the process lives and answers."""
+    return Health(status="stopping" if node.stopping else "ok")
+
+
+@root.get("/readyz", responses={503: {"model": Readiness}}, response_model=Readiness)
+async def show_readiness(node: Serving) -> JSONResponse:
+    """Say whether reads are answered: 503 until every partition was read to its end."""
+    standings = node.replicated.standings() if node.replicated else ()
+    ready = not node.stopping and all(standing.caught_up for standing in standings)
+    views = [plain(standing) for standing in standings]
+    answer = Readiness(ready=ready, partitions=views)
+    return JSONResponse(answer.model_dump(), 200 if ready else 503)
+
+
+@root.get("/metrics", response_class=Response)
+async def show_metrics(node: Serving, caller: Admin) -> Response:  # noqa: ARG001 - who may
+    """Show what this node counts, for Prometheus."""
+    measure(node)
+    return Response(generate_latest(node.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def measure(node: Node) -> None:
+    """Set the gauges to what is now."""
+    metrics = node.metrics
+    metrics.streams.set(node.streams)
+    metrics.under_way.labels("read").set(node.reading.under_way)
+    metrics.under_way.labels("append").set(node.appending.under_way)
+    for standing in node.replicated.standings() if node.replicated else ():
+        number = str(standing.partition)
+        metrics.behind.labels(number).set(max(standing.end - standing.position, 0))
+        metrics.caught_up.labels(number).set(int(standing.caught_up))
+
+
+class CheckpointIn(BaseModel):
+    """Where a copy is written."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: str
+    """An absolute path on the node's own disk that does not exist yet."""
+
+
+class Copied(BaseModel):
+    """Which partitions were copied."""
+
+    folder: str
+    partitions: list[int]
+
+
+@router.post("/admin/checkpoint")
+async def write_checkpoint(node: Serving, caller: Admin, given: CheckpointIn) -> Copied:  # noqa: ARG001 - who may
+    """Write a copy of this node's store, from which another node can start."""
+    if node.checkpoint is None:
+        raise Problem(409, "no_replica", "this node serves a log that has no replica")
+    folder = Path(given.folder)
+    if not folder.is_absolute() or folder.exists():
+        raise Problem(422, "bad_folder", "an absolute path that does not exist yet")
+    copied = await node.reading.run(node.checkpoint, folder)
+    return Copied(folder=str(folder), partitions=list(copied))
+
+
+@router.get("/admin/problems")
+async def list_problems(node: Serving, caller: Admin) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
+    """List what is wrong with the store beneath the sessions."""
+
+    def look() -> list[StoredProblem]:
+        return list(node.log.inspect())
+
+    return [plain(problem) for problem in await node.reading.run(look)]

@@ -1,0 +1,243 @@
+"""One node of the read service: what its routes share.
+
+A node serves one log, the whole of it or a range of partitions. All of its requests go
+through one log object: a thousand clients are one client of the broker.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Protocol, cast
+
+from fastapi import Depends, Request
+
+from foldline.errors import DecodeError
+from foldline.processors.blobs import BlobStore
+from foldline.processors.http_wire import of_path_part
+from foldline.processors.stored import AuditableLog
+from foldline.projections.service_hub import Hub
+from foldline.projections.service_limits import Lane, Rates
+from foldline.projections.service_metrics import Metrics
+from foldline.projections.service_problems import Problem, no_session
+from foldline.projections.tokens import Caller, Tokens
+from foldline.schemas.recorded import Append
+from foldline.schemas.state import SessionState
+from foldline.settings import Settings
+
+TENANTS_REMEMBERED = 100_000
+"""Of how many sessions a node remembers whose they are: that never changes."""
+
+CATCHING_UP_RETRY_S = 2
+"""When to ask again for a partition that is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far one partition is: `position` of `end` is read; `problem` stops it."""
+
+    partition: int
+    position: int
+    end: int
+    caught_up: bool
+    problem: str = ""
+
+
+class Replicated(Protocol):
+    """Which partitions a node serves, and how far each is."""
+
+    @property
+    def partitions(self) -> int:
+        """How many the log has."""
+        ...
+
+    @property
+    def served(self) -> range:
+        """Those that this node serves."""
+        ...
+
+    def partition_of(self, session_id: str) -> int:
+        """The partition of a session."""
+        ...
+
+    def standings(self) -> Sequence[Standing]:
+        """How far each served partition is. It asks nobody: it is quick."""
+        ...
+
+
+Prepare = Callable[[Append], Sequence[Append]]
+"""Makes of an append that came as JSON what is recorded: redacted, large bodies stored.
+The first is the append itself."""
+
+Checkpoint = Callable[[Path], Sequence[int]]
+"""Writes a copy of each served partition's store below a folder; gives the partitions."""
+
+
+@dataclass(slots=True)
+class Node:
+    """What a node is made of."""
+
+    log: AuditableLog
+    settings: Settings
+    tokens: Tokens
+    prepare: Prepare
+    uploads: Callable[[str], BlobStore]
+    """Where it is kept which blobs a tenant has uploaded."""
+    replicated: Replicated | None = None
+    checkpoint: Checkpoint | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    reading: Lane = field(init=False)
+    appending: Lane = field(init=False)
+    hub: Hub = field(init=False)
+    token_rates: Rates = field(init=False)
+    tenant_rates: Rates = field(init=False)
+    streams: int = 0
+    stopping: bool = False
+    schema_ids: set[int] = field(default_factory=set[int])
+    """Schemas of events that were asked for, for a client that starts."""
+    _tenants: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
+
+    def __post_init__(self) -> None:
+        settings, waiting_max = self.settings, self.settings.http_waiting_max
+        self.reading = Lane("read", threads=settings.http_readers, waiting_max=waiting_max)
+        self.appending = Lane(
+            "append", threads=settings.http_appenders, waiting_max=waiting_max
+        )
+        self.hub = Hub(self.log, Lane("look", threads=1, waiting_max=1))
+        self.token_rates = Rates(per_s=settings.token_rate_per_s, what="by one token")
+        self.tenant_rates = Rates(per_s=settings.tenant_rate_per_s, what="by one tenant")
+
+    def stop(self) -> None:
+        """Let go of whoever waits: streams end after their last whole event."""
+        self.stopping = True
+        self.hub.stop()
+
+    def close(self) -> None:
+        """Begin nothing new. The log is closed by whoever opened it."""
+        self.stop()
+        for lane in (self.reading, self.appending, self.hub.lane):
+            lane.close()
+
+    def charge(self, caller: Caller, count: int) -> None:
+        """Count requests or events against token and tenant.
+
+        Raises:
+            Problem: 429.
+        """
+        self.token_rates.take(caller.token_id, count)
+        self.tenant_rates.take(caller.tenant, count)
+
+    def check_served(self, session_id: str) -> None:
+        """Refuse a session that is another node's, or not yet here.
+
+        Raises:
+            Problem: 421 with the range that is served here, 503 with how far it is.
+        """
+        if self.replicated is None:
+            return
+        partition = self.replicated.partition_of(session_id)
+        served = self.replicated.served
+        if partition not in served:
+            place = {
+                "partition": partition,
+                "partitions": self.replicated.partitions,
+                "served": [served.start, served.stop - 1],
+            }
+            detail = (
+                f"session {session_id!r} is in partition {partition}; here are "
+                f"{served.start}-{served.stop - 1}"
+            )
+            raise Problem(421, "another_node", detail, extra=place)
+        for standing in self.replicated.standings():
+            if standing.partition == partition and not standing.caught_up:
+                raise not_yet(standing)
+
+    def check_whole(self) -> None:
+        """Refuse what goes over all sessions while a partition is not here yet.
+
+        Raises:
+            Problem: 503 with how far it is.
+        """
+        for standing in self.replicated.standings() if self.replicated else ():
+            if not standing.caught_up:
+                raise not_yet(standing)
+
+    async def state(self, caller: Caller, session_id: str) -> SessionState:
+        """The state of a session of the caller's tenant.
+
+        Raises:
+            Problem: 404, also where the session is another tenant's; 421; 503.
+        """
+        self.check_served(session_id)
+        state = await self.reading.run(self.log.state, session_id)
+        if state is None or state.tenant != caller.tenant:
+            raise no_session(session_id)
+        self._remember(session_id, state.tenant)
+        return state
+
+    async def check_visible(self, caller: Caller, session_id: str) -> None:
+        """Refuse a session that is not the caller's.
+
+        Raises:
+            Problem: 404, also where there is none; 421; 503.
+        """
+        self.check_served(session_id)
+        if await self.tenant_of(session_id) != caller.tenant:
+            raise no_session(session_id)
+
+    async def tenant_of(self, session_id: str) -> str | None:
+        """Whose a session is; None where there is none."""
+        tenant = self._tenants.get(session_id)
+        if tenant is None:
+            state = await self.reading.run(self.log.state, session_id)
+            if state is None:
+                return None
+            tenant = state.tenant
+        self._remember(session_id, tenant)
+        return tenant
+
+    def _remember(self, session_id: str, tenant: str) -> None:
+        self._tenants[session_id] = tenant
+        self._tenants.move_to_end(session_id)
+        if len(self._tenants) > TENANTS_REMEMBERED:
+            self._tenants.popitem(last=False)
+
+
+def not_yet(standing: Standing) -> Problem:
+    """The problem of a partition that is still being read."""
+    detail = f"partition {standing.partition} is at {standing.position} of {standing.end}"
+    return Problem(
+        503,
+        "catching_up",
+        f"{detail}: {standing.problem}" if standing.problem else detail,
+        retry_after_s=CATCHING_UP_RETRY_S,
+        extra={
+            "partition": standing.partition,
+            "position": standing.position,
+            "end": standing.end,
+        },
+    )
+
+
+def node_of(request: Request) -> Node:
+    """The node that serves a request."""
+    return cast("Node", request.app.state.node)
+
+
+Serving = Annotated[Node, Depends(node_of)]
+
+
+def session_of(session_id: str) -> str:
+    """The session's id of a path: as it is, or `~` and base64url of an id that is not
+    letters, digits and `._:-` alone.
+
+    Raises:
+        Problem: 400, where it is neither.
+    """
+    try:
+        return of_path_part(session_id)
+    except DecodeError as error:
+        raise Problem(400, "bad_session_id", error.reason) from error
+
+
+SessionId = Annotated[str, Depends(session_of)]

@@ -1,0 +1,96 @@
+"""Runs the application: bounded connections, and an end that streams take part in."""
+
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+
+from foldline.projections.service import create_app
+from foldline.projections.service_node import Node
+
+KEEP_ALIVE_S = 75
+"""How long a connection waits for its next request: longer than clients keep theirs."""
+
+HEAD_TIMEOUT_S = 10
+"""How long the head of a request may take to come in."""
+
+GRACE_S = 20
+"""How long requests under way may take to end when the service stops."""
+
+
+class Server(uvicorn.Server):
+    """Stops its streams first: they would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, node: Node) -> None:
+        super().__init__(config)
+        self._node = node
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let streams end after their last whole event, then all others."""
+        self._node.stop()
+        await super().shutdown(sockets)
+
+
+def server_of(node: Node, *, insecure: bool = False, **given: Any) -> Server:
+    """A server of a node.
+
+    Args:
+        node: what it serves.
+        insecure: without tokens, serve under any host name.
+        given: host, port and whatever else uvicorn takes.
+    """
+    config = uvicorn.Config(
+        create_app(node, insecure=insecure),
+        http=_impatient(),
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=node.settings.http_connections_max,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        backlog=2_048,
+        **given,
+    )
+    return Server(config, node)
+
+
+def _impatient() -> type[asyncio.Protocol]:
+    """HTTP/1.1 that closes a connection on which a request comes in too slowly."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Impatient(H11Protocol):
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._rest()  # its head is whole
+            elif self._late is None:
+                self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._rest()
+            super().connection_lost(exc)
+
+        def _wait(self) -> None:
+            self._late = self.loop.call_later(HEAD_TIMEOUT_S, self._close)
+
+        def _rest(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+        def _close(self) -> None:
+            self._late = None
+            if not self.transport.is_closing():
+                self.transport.close()
+
+    return Impatient

@@ -1,0 +1,253 @@
+"""Routes that read sessions: lists, states, contexts, plans."""
+
+import base64
+import binascii
+import dataclasses
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel
+
+from foldline.processors.http_wire import (
+    INDEX,
+    SNAPSHOTS,
+    STATE,
+    pack_index,
+    pack_snapshots,
+)
+from foldline.processors.log import Log, SessionSummary
+from foldline.processors.memory_log import summary_of
+from foldline.projections.reading import context_of, resumes_of
+from foldline.projections.recovery import RecoveryPolicy, plan_recovery
+from foldline.projections.render import to_anthropic_messages, to_openai_messages
+from foldline.projections.service_access import Reader
+from foldline.projections.service_node import Node, Serving, SessionId
+from foldline.projections.service_problems import Problem, no_session
+from foldline.projections.tokens import Caller
+from foldline.projections.views import plain, session_view, state_view
+from foldline.schemas.snapshots import encode_snapshot
+from foldline.schemas.state import SessionState
+
+router = APIRouter(tags=["sessions"])
+
+PAGE_MAX = 1_000
+"""How many sessions one page lists."""
+
+LISTED_MAX = 100_000
+"""How far pages reach: the sessions behind are found by tenant and status."""
+
+
+class Listing(BaseModel):
+    """A page of sessions, the most recently active first."""
+
+    sessions: list[dict[str, Any]]
+    cursor: str | None = None
+    """Give it back for the next page; null: there is none. What becomes active in the
+    meantime moves to the first page."""
+
+
+@router.get("/sessions")
+async def list_sessions(
+    node: Serving,
+    caller: Reader,
+    status: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
+    cursor: Annotated[str | None, Query(max_length=1_024)] = None,
+) -> Listing:
+    """List the tenant's sessions, the most recently active first."""
+    node.check_whole()
+    after = _of_cursor(cursor) if cursor else None
+    page, more = await node.reading.run(_page, node.log, caller, status, limit, after)
+    views = [session_view(summary) for summary in page]
+    return Listing(sessions=views, cursor=_cursor_of(page[-1]) if more else None)
+
+
+def _page(
+    log: Log, caller: Caller, status: str | None, limit: int, after: tuple[int, str] | None
+) -> tuple[list[SessionSummary], bool]:
+    """The sessions behind a place in the list, and whether there are more."""
+    wanted = limit + 1
+    while True:
+        listed = log.sessions(tenant=caller.tenant, status=status, limit=wanted)
+        whole = len(listed) < wanted or wanted >= LISTED_MAX
+        if after is not None:
+            time, session_id = after
+            listed = [
+                s
+                for s in listed
+                if s.recorded_at < time
+                or (s.recorded_at == time and s.session_id != session_id)
+            ]
+        if whole or len(listed) > limit:
+            return listed[:limit], len(listed) > limit
+        wanted = min(wanted * 4, LISTED_MAX)
+
+
+def _cursor_of(last: SessionSummary) -> str:
+    text = f"{last.recorded_at} {last.session_id}"
+    return base64.urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).decode()
+
+
+def _of_cursor(cursor: str) -> tuple[int, str]:
+    try:
+        text = base64.urlsafe_b64decode(cursor).decode("utf-8", "surrogatepass")
+        time, _, session_id = text.partition(" ")
+        return int(time), session_id
+    except (ValueError, binascii.Error) as error:
+        raise Problem(400, "bad_cursor", "no cursor of this service") from error
+
+
+@router.get("/sessions/{session_id}")
+async def show_session(
+    node: Serving, caller: Reader, session_id: SessionId
+) -> dict[str, Any]:
+    """Show what a listing shows of one session."""
+    return session_view(summary_of(await node.state(caller, session_id)))
+
+
+@router.get(
+    "/sessions/{session_id}/state",
+    response_model=dict[str, Any],
+    responses={200: {"content": {STATE: {"schema": {"format": "binary"}}}}},
+)
+async def show_state(
+    node: Serving,
+    caller: Reader,
+    session_id: SessionId,
+    at_seq: int | None = None,
+    min_seq: Annotated[int, Query(ge=0)] = 0,
+    accept: Annotated[str, Header()] = "",
+) -> Any:
+    """Show a session's state, now or as it was at a seq.
+
+    `min_seq` waits until the session has come so far: give the seq of your own append
+    and you read your own write. It is never older than what was recorded when you asked.
+    """
+    state = await node.state(caller, session_id)
+    if state.seq < min_seq:
+        state = await _caught_up(node, caller, session_id, min_seq)
+    if at_seq is not None:
+        state = await _state_at(node, session_id, at_seq)
+    if STATE in accept:
+        body = await node.reading.run(encode_snapshot, state)
+        return Response(body, media_type=STATE)
+    return await node.reading.run(state_view, state)
+
+
+async def _caught_up(
+    node: Node, caller: Caller, session_id: str, min_seq: int
+) -> SessionState:
+    timeout_ms = node.settings.http_read_timeout_ms
+    await node.hub.wait(session_id, after_seq=min_seq - 1, timeout_ms=timeout_ms)
+    state = await node.state(caller, session_id)
+    if state.seq < min_seq:
+        detail = f"the session is at seq {state.seq}, not at {min_seq}"
+        raise Problem(503, "not_so_far", detail, retry_after_s=1)
+    return state
+
+
+async def _state_at(node: Node, session_id: str, at_seq: int) -> SessionState:
+    state = await node.reading.run(node.log.state, session_id, at_seq=at_seq)
+    if state is None:
+        raise Problem(404, "no_event", f"session {session_id!r} has no event at {at_seq}")
+    return state
+
+
+class ContextView(BaseModel):
+    """What the model is shown, as an API takes it."""
+
+    format: str
+    system: str | None = None
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    upto_seq: int
+    sha256: str
+
+
+@router.get("/sessions/{session_id}/context")
+async def show_context(
+    node: Serving,
+    caller: Reader,
+    session_id: SessionId,
+    format: Annotated[str, Query(pattern="^(anthropic|openai)$")] = "openai",  # noqa: A002 - the parameter's name
+    model: Annotated[str, Query(max_length=256)] = "",
+) -> ContextView:
+    """Build the context that a model is shown next, with the renderer that harnesses use.
+
+    Signed reasoning goes back to `model` only. Images come as data.
+    """
+    await node.check_visible(caller, session_id)
+    return await node.reading.run(_context, node.log, session_id, format, model)
+
+
+def _context(log: Log, session_id: str, wanted: str, model: str) -> ContextView:
+    context = context_of(log, session_id)
+    if context is None:
+        raise no_session(session_id)
+    read_blob = log.blobs.get
+    system: str | None = None
+    if wanted == "anthropic":
+        system, messages = to_anthropic_messages(context, model=model, read_blob=read_blob)
+    else:
+        messages = to_openai_messages(context, read_blob=read_blob)
+    return ContextView(
+        format=wanted,
+        system=system,
+        messages=messages,
+        tools=[plain(tool.__dict__) for tool in context.tools],
+        upto_seq=context.upto_seq,
+        sha256=context.sha256().hex(),
+    )
+
+
+class PlanView(BaseModel):
+    """What a new owner would do, in this order. Nothing is carried out by reading it."""
+
+    seq: int
+    epoch: int
+    actions: list[dict[str, Any]]
+
+
+@router.get("/sessions/{session_id}/recovery")
+async def show_recovery(node: Serving, caller: Reader, session_id: SessionId) -> PlanView:
+    """Plan what a new owner would do about what the last one left open."""
+    state = await node.state(caller, session_id)
+    resumes = await node.reading.run(resumes_of, node.log, state)
+    # A plan for one who would claim it now: the log's own time is its last event's.
+    actions = plan_recovery(state, state.recorded_at, RecoveryPolicy(), resumes=resumes)
+    views = [{"action": type(a).__name__} | plain(dataclasses.asdict(a)) for a in actions]
+    return PlanView(seq=state.seq, epoch=state.epoch, actions=views)
+
+
+# --- what `foldline verify` reads ------------------------------------------------------
+
+
+@router.get(
+    "/stored/sessions",
+    response_class=Response,
+    responses={200: {"content": {INDEX: {"schema": {"format": "binary"}}}}},
+)
+async def list_stored(node: Serving, caller: Reader) -> Response:
+    """List the tenant's rows of the index, as they are stored (MessagePack)."""
+    node.check_whole()
+
+    def read() -> bytes:
+        rows = node.log.stored_sessions()
+        return pack_index(row for row in rows if row.tenant == caller.tenant)
+
+    return Response(await node.reading.run(read), media_type=INDEX)
+
+
+@router.get(
+    "/sessions/{session_id}/snapshots",
+    response_class=Response,
+    responses={200: {"content": {SNAPSHOTS: {"schema": {"format": "binary"}}}}},
+)
+async def list_snapshots(node: Serving, caller: Reader, session_id: SessionId) -> Response:
+    """List a session's snapshots, the oldest first (frames)."""
+    await node.check_visible(caller, session_id)
+
+    def read() -> bytes:
+        return pack_snapshots(node.log.stored_snapshots(session_id))
+
+    return Response(await node.reading.run(read), media_type=SNAPSHOTS)

@@ -1,0 +1,108 @@
+"""Server-sent events: a session as it happens, without a hole and without a repetition.
+
+1. A stream reads what is there behind `Last-Event-ID` (or `after_seq`), in bounded parts.
+2. Once nothing is left it waits with all others in the hub; what comes there goes on
+   right behind what it has.
+3. Every event's `id:` is its seq, so a client that comes back, to this node or to
+   another, goes on behind the last one that it saw.
+
+Where the log does not answer the stream ends: the client comes back by itself.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from foldline.errors import FoldlineError
+from foldline.processors.log import FOLLOW_MAX_EVENTS
+from foldline.projections.service_access import Reader
+from foldline.projections.service_events import Types, read_some
+from foldline.projections.service_node import Node, Serving, SessionId
+from foldline.projections.service_problems import Problem
+from foldline.projections.views import event_view
+from foldline.schemas.recorded import Recorded
+
+_logger = logging.getLogger("foldline.service")
+
+router = APIRouter(tags=["events"])
+
+RETRY_MS = 1_000
+"""When a client whose stream has ended comes back."""
+
+HEARTBEAT = b": alive\n\n"
+
+_HEADERS = {"x-accel-buffering": "no"}
+
+
+@router.get(
+    "/sessions/{session_id}/events/stream",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream_events(
+    node: Serving,
+    caller: Reader,
+    session_id: SessionId,
+    after_seq: Annotated[int, Query(ge=0)] = 0,
+    types: Types = "",
+    last_event_id: Annotated[str, Header()] = "",
+) -> StreamingResponse:
+    """Stream a session's events as they are recorded (server-sent events).
+
+    Each has its seq as `id:`; with `Last-Event-ID` the stream goes on behind it. A
+    comment every few seconds says that the stream lives.
+    """
+    await node.check_visible(caller, session_id)
+    if last_event_id:
+        after_seq = _seq_of(last_event_id)
+    if node.stopping or node.streams >= node.settings.http_streams_max:
+        detail = f"{node.streams} streams wait already"
+        raise Problem(503, "busy", detail, retry_after_s=1)
+    names = frozenset(name for name in types.split(",") if name)
+    parts = _stream(node, session_id, after_seq, names)
+    return StreamingResponse(parts, media_type="text/event-stream", headers=_HEADERS)
+
+
+def _seq_of(last_event_id: str) -> int:
+    if not (last_event_id.isascii() and last_event_id.isdigit()):
+        raise Problem(400, "bad_last_event_id", "Last-Event-ID is no seq")
+    return int(last_event_id)
+
+
+async def _stream(
+    node: Node, session_id: str, after_seq: int, names: frozenset[str]
+) -> AsyncIterator[bytes]:
+    node.streams += 1
+    seq, behind = after_seq, True
+    try:
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        while not node.stopping:
+            if behind:
+                found = await node.reading.run(read_some, node, session_id, seq)
+                behind = bool(found)
+            else:
+                found = await node.hub.wait(
+                    session_id, after_seq=seq, timeout_ms=node.settings.http_heartbeat_ms
+                )
+                behind = len(found) >= FOLLOW_MAX_EVENTS
+                if not found:
+                    yield HEARTBEAT
+            for recorded in found:
+                seq = recorded.seq
+                if not names or recorded.type in names:
+                    yield event_of(recorded)
+    except (FoldlineError, Problem) as error:
+        _logger.warning("the stream of %s ends behind seq %d: %s", session_id, seq, error)
+    finally:
+        node.streams -= 1
+
+
+def event_of(recorded: Recorded) -> bytes:
+    """An event on the stream: its seq, and its view as one line of JSON."""
+    text = json.dumps(event_view(recorded), ensure_ascii=False, separators=(",", ":"))
+    data = text.encode("utf-8", "replace")
+    return b"id: %d\ndata: %s\n\n" % (recorded.seq, data)

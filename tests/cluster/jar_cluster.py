@@ -1,0 +1,156 @@
+"""A cluster of one or three brokers, and a registry, as Java programs of this machine."""
+
+import subprocess
+import urllib.error
+import urllib.request
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from tests.cluster import jars
+from tests.cluster.broker_settings import (
+    Node,
+    as_file,
+    broker_settings,
+    registry_environment,
+)
+from tests.cluster.processes import Process, free_ports, listening, wait_until
+
+HOST = "127.0.0.1"
+
+BROKER_OPTIONS = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4")
+REGISTRY_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC")
+
+START_TIMEOUT_S = 90
+FORMAT_TIMEOUT_S = 60
+
+
+class JarCluster:
+    """Brokers that can be killed, frozen and started again, by their number from 0.
+
+    The data of each stays, as do its ports.
+    """
+
+    def __init__(self, folder: Path, *, brokers: int = 1) -> None:
+        self._folder = folder
+        ports = free_ports(2 * brokers)
+        self._nodes = [
+            Node(i + 1, HOST, ports[2 * i], ports[2 * i + 1], str(folder / f"data-{i + 1}"))
+            for i in range(brokers)
+        ]
+        self._jars = jars.kafka_jars()
+        self._java = str(jars.java(jars.BROKER_JAVA))
+        self._format()
+        self._processes = [self._start(node) for node in self._nodes]
+        for index in range(brokers):
+            self._wait_ready(index)
+
+    @property
+    def bootstrap(self) -> str:
+        """Every broker, for clients."""
+        return ",".join(f"{node.host}:{node.port}" for node in self._nodes)
+
+    def kill(self, index: int = 0) -> None:
+        """SIGKILL one."""
+        self._processes[index].kill()
+
+    def stop(self, index: int = 0) -> None:
+        """SIGSTOP one."""
+        self._processes[index].stop()
+
+    def wake(self, index: int = 0) -> None:
+        """SIGCONT one."""
+        self._processes[index].wake()
+
+    def shut_down(self, index: int = 0) -> None:
+        """SIGTERM one, which hands its partitions over; done when it has ended."""
+        self._processes[index].terminate()
+
+    def start(self, index: int = 0) -> None:
+        """Start one again on its data; done when it takes connections."""
+        self._processes[index] = self._start(self._nodes[index])
+        self._wait_ready(index)
+
+    def close(self) -> None:
+        """End every broker."""
+        for process in self._processes:
+            process.kill()
+
+    def _format(self) -> None:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        for node in self._nodes:
+            path = self._properties(node)
+            path.write_text(as_file(broker_settings(node, self._nodes)), encoding="utf-8")
+            tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path)]
+            command = [self._java, "-cp", f"{self._jars}/*", *tool]
+            done = subprocess.run(
+                command, capture_output=True, timeout=FORMAT_TIMEOUT_S, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+    def _properties(self, node: Node) -> Path:
+        return self._folder / f"server-{node.node_id}.properties"
+
+    def _start(self, node: Node) -> Process:
+        command = [self._java, *BROKER_OPTIONS, "-cp", f"{self._jars}/*", "kafka.Kafka"]
+        return Process(
+            [*command, str(self._properties(node))],
+            log=self._folder / f"broker-{node.node_id}.log",
+            folder=self._folder,
+        )
+
+    def _wait_ready(self, index: int) -> None:
+        process, port = self._processes[index], self._nodes[index].port
+
+        def ready() -> bool:
+            assert process.running, process.said()[-3_000:]
+            return "Kafka Server started" in process.said() or listening(port)
+
+        wait_until(ready, timeout_s=START_TIMEOUT_S, what=lambda: f"a broker on {port}")
+
+
+class JarRegistry:
+    """A schema registry that keeps everything in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (self._port,) = free_ports(1)
+        self._home = jars.registry_home()
+        self._java = str(jars.java(jars.REGISTRY_JAVA))
+        self.url = f"http://{HOST}:{self._port}/apis/ccompat/v7"
+        self._process = self._run()
+
+    def wait_ready(self) -> None:
+        """Wait until it answers."""
+        look = urllib.request.Request(f"{self.url}/subjects")  # noqa: S310 - our own
+
+        def ready() -> bool:
+            assert self._process.running, self._process.said()[-3_000:]
+            try:
+                with urllib.request.urlopen(look, timeout=5) as answer:  # noqa: S310
+                    return answer.status == 200
+            except (urllib.error.URLError, OSError):
+                return False
+
+        wait_until(ready, timeout_s=START_TIMEOUT_S, what=lambda: f"a registry, {self.url}")
+
+    def stop(self) -> None:
+        """SIGSTOP: it takes connections, and answers nothing."""
+        self._process.stop()
+
+    def wake(self) -> None:
+        """SIGCONT."""
+        self._process.wake()
+
+    def close(self) -> None:
+        """End it; what it held is gone."""
+        self._process.kill()
+
+    def _run(self) -> Process:
+        (program,) = self._home.rglob("quarkus-run.jar")
+        return Process(
+            [self._java, *REGISTRY_OPTIONS, "-jar", str(program)],
+            log=self._folder / "registry.log",
+            environment=registry_environment(host=HOST, port=self._port),
+            folder=program.parent,
+        )
