@@ -13,21 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from confluent_kafka import Consumer as _Consumer
-from confluent_kafka import (
-    IsolationLevel,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+import confluent_kafka
+import confluent_kafka.admin
+from confluent_kafka import Producer, TopicPartition
 
-Consumer = cast("Any", _Consumer)  # its stubs leave half of it out
+_clients = cast("Any", confluent_kafka)  # the types of both are partly unknown
+_api = cast("Any", confluent_kafka.admin)
 
 TIMEOUT_S = 30.0
 POLL_S = 0.5
@@ -47,9 +38,11 @@ class Filled(NamedTuple):
 class Rates:
     """Events a second, by the broker's clock: of the second half, and of everything."""
 
-    warm: float
-    whole: float
+    warm: int
+    whole: int
     events: int
+    value_bytes: int
+    """The mean size of their values."""
 
 
 class Broker:
@@ -57,11 +50,11 @@ class Broker:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._admin = cast("Any", AdminClient({"bootstrap.servers": bootstrap}))
+        self._admin = _api.AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, *topics: str, partitions: int) -> None:
         """Make topics whose records have the broker's times."""
-        new = [NewTopic(t, partitions, 1, config=LOG_TIME) for t in topics]
+        new = [_api.NewTopic(t, partitions, 1, config=LOG_TIME) for t in topics]
         for made in self._admin.create_topics(new).values():
             made.result(TIMEOUT_S)
 
@@ -69,8 +62,9 @@ class Broker:
         """Delete every topic with this in its name: changelogs have prefixes beside."""
         names = list(self._admin.list_topics(timeout=TIMEOUT_S).topics)
         mine = [name for name in names if prefix in name]
-        for gone in (self._admin.delete_topics(mine) if mine else {}).values():
-            gone.result(TIMEOUT_S)
+        if mine:
+            for gone in self._admin.delete_topics(mine).values():
+                gone.result(TIMEOUT_S)
 
     def fill(self, topic: str, records: Iterable[Filled]) -> int:
         """Produce records in bulk, in their order within a partition; how many."""
@@ -95,17 +89,17 @@ class Broker:
         partitions = (
             self._admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
         )
-        asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+        asked = {TopicPartition(topic, p): _api.OffsetSpec.latest() for p in partitions}
         level = "READ_COMMITTED" if committed else "READ_UNCOMMITTED"
         found = self._admin.list_offsets(
-            asked, isolation_level=getattr(IsolationLevel, level)
+            asked, isolation_level=getattr(_clients.IsolationLevel, level)
         )
         return {tp.partition: f.result(TIMEOUT_S).offset for tp, f in found.items()}
 
     def consumed(self, group: str, topic: str, *, partitions: int) -> int:
         """How many records of a topic lie before the offsets that a group committed."""
         config = {"bootstrap.servers": self.bootstrap, "group.id": group}
-        consumer = Consumer({**config, "isolation.level": "read_uncommitted"})
+        consumer = _clients.Consumer({**config, "isolation.level": "read_uncommitted"})
         asked = [TopicPartition(topic, p) for p in range(partitions)]
         try:
             found = consumer.committed(asked, timeout=TIMEOUT_S)
@@ -118,18 +112,19 @@ class Broker:
         group: str,
         topic: str,
         *,
-        partitions: int,
-        count: int,
         limit_s: float,
         alive: Callable[[], bool],
     ) -> bool:
-        """Wait until a group has committed so many records, or the time is over.
+        """Wait until a group has committed a topic's end, or the time is over.
 
         Raises:
             AssertionError: who should consume has ended.
         """
+        ends = self.ends(topic)
         until = time.monotonic() + limit_s
-        while not (done := self.consumed(group, topic, partitions=partitions) >= count):
+        while not (
+            done := self.consumed(group, topic, partitions=len(ends)) >= sum(ends.values())
+        ):
             assert alive(), f"{group} has ended"
             if time.monotonic() > until:
                 break
@@ -139,7 +134,7 @@ class Broker:
     def read(self, topic: str, *, after: Mapping[int, int] | None = None) -> list[Any]:
         """Every committed message of a topic, or those from the offsets given."""
         ends = self.ends(topic, committed=True)
-        consumer = Consumer(
+        consumer = _clients.Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": "foldline-benchmark",
@@ -163,25 +158,21 @@ class Broker:
 
     def rates(self, topic: str) -> Rates:
         """How fast the committed records of a topic came."""
-        times = sorted(message.timestamp()[1] for message in self.read(topic))
+        messages = self.read(topic)
+        times = sorted(message.timestamp()[1] for message in messages)
         half = len(times) // 2
         assert half > 1, f"{topic} has {len(times)} records"
 
         def per_s(first: int) -> float:
             return (len(times) - 1 - first) / max(times[-1] - times[first], 1) * 1000
 
-        return Rates(round(per_s(half)), round(per_s(0)), len(times))
+        size = sum(len(message.value()) for message in messages) // len(messages)
+        return Rates(round(per_s(half)), round(per_s(0)), len(times), size)
 
     def log_bytes(self) -> dict[str, int]:
         """Bytes of each topic's segments in the broker's log folders."""
         host, _, port = self.bootstrap.partition(",")[0].rpartition(":")
         return _log_bytes(host, int(port))
-
-    def describe(self, topic: str) -> dict[str, str]:
-        """The configuration of a topic."""
-        asked = ConfigResource(ResourceType.TOPIC, topic)
-        (found,) = self._admin.describe_configs([asked]).values()
-        return {name: entry.value for name, entry in found.result(TIMEOUT_S).items()}
 
 
 def _produced(producer: Producer, topic: str, record: Filled) -> None:

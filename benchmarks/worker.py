@@ -34,7 +34,7 @@ from typing import Any
 import worker_peers as peers
 from broker import Rates
 from measure import finish, options, percentile, say, table, target
-from worker_load import Load, make_load
+from worker_load import make_load
 from worker_load import records as foldline_records
 from worker_log import BenchLog, Cluster, Running, cluster, fresh_log
 from worker_wake import wakes
@@ -44,7 +44,9 @@ from foldline.schemas.registry_client import registry_of
 PARTITIONS = 16
 SESSIONS = 10_000
 RATES = (100, 500, 2_000)
-BODY_SAMPLE_PARTITIONS = 1
+FRAME_BYTES = 5
+"""Before each event's body: what says its schema."""
+
 WORKER_LIMIT_S = 600.0
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 LOOK_S = 0.5
@@ -97,7 +99,7 @@ PARTS = ("throughput", "restore", "latency", "wake")
 # --- throughput, bytes, memory ------------------------------------------------------------
 
 
-def fill(log: BenchLog, *, events: int) -> tuple[Load, int]:
+def fill(log: BenchLog, *, events: int) -> int:
     """Fill `appends` with the sessions' events; how many there are."""
     settings = log.settings
     registry = registry_of(settings)
@@ -109,7 +111,7 @@ def fill(log: BenchLog, *, events: int) -> tuple[Load, int]:
     count = log.cluster.broker.fill(log.names.appends, filled)
     took = time.perf_counter() - begun
     say(f"{count:,} appends, bodies of {load.body_bytes} bytes, in {took:.0f} s")
-    return load, count
+    return count
 
 
 class Watch:
@@ -144,15 +146,13 @@ class Watch:
 def throughput(log: BenchLog, sizes: Sizes) -> dict[str, Any]:
     """One worker consumes a filled log."""
     broker, names = log.cluster.broker, log.names
-    load, count = fill(log, events=sizes.events)
+    count = fill(log, events=sizes.events)
     appended = broker.log_bytes()[names.appends]
     with log.worker() as running:
         watch = Watch(log, running, events=count)
         done = broker.wait_consumed(
             names.group,
             names.appends,
-            partitions=log.partitions,
-            count=count,
             limit_s=WORKER_LIMIT_S,
             alive=lambda: running.alive,
         )
@@ -168,13 +168,14 @@ def throughput(log: BenchLog, sizes: Sizes) -> dict[str, Any]:
     share = 1 - watch.half_events / ends
     grown = _grown(log, watch.half, bytes_after)
     grown["appends"] = round(appended * share)
-    event_bytes = load.body_bytes * count * share
+    body_bytes = rates.value_bytes - FRAME_BYTES
+    event_bytes = body_bytes * count * share
     memory = [megabytes for done, megabytes in watch.memory if done >= count // 2]
     return {
         "events_per_s": rates.warm,
         "events_per_s_whole": rates.whole,
         "events": count,
-        "bytes_per_event": load.body_bytes,
+        "bytes_per_event": body_bytes,
         "bytes_per_event_byte": round(sum(grown.values()) / event_bytes, 2),
         "bytes_per_event_byte_by_topic": {
             topic: round(size / event_bytes, 3) for topic, size in grown.items()
@@ -219,9 +220,7 @@ def peer_rates(
             state = folder / f"{fold}-{name}"
             job = peers.Job(fold, broker, source, target_topic, group, state, PARTITIONS)
             try:
-                found[name] = peers.measure(
-                    name, job, events=sizes.peer_events, limit_s=sizes.peer_limit_s
-                )
+                found[name] = peers.measure(name, job, limit_s=sizes.peer_limit_s)
             except peers.MissingToolError as error:
                 found[name] = str(error)
             say(f"{name}, {fold}: {found[name]}")
@@ -235,7 +234,7 @@ def peer_ratios(mine: int | None, found: dict[str, Rates | str]) -> dict[str, An
 
     def warm(*names: str) -> int | None:
         known = [r.warm for n in names if isinstance(r := found.get(n), Rates)]
-        return round(max(known)) if known else None
+        return max(known) if known else None
 
     peer_s = {
         "ratio_quixstreams": warm(peers.QUIXSTREAMS),
@@ -271,13 +270,11 @@ def restore_rate(place: Cluster, folder: Path, sizes: Sizes) -> dict[str, Any]:
         place, folder, "restore", partitions=1, FOLDLINE_SNAPSHOT_LAG_EVENTS=never
     ) as log:
         empty_s = restore(log)
-        _, count = fill(log, events=sizes.restore_events)
+        count = fill(log, events=sizes.restore_events)
         with log.worker() as running:
             log.cluster.broker.wait_consumed(
                 log.names.group,
                 log.names.appends,
-                partitions=1,
-                count=count,
                 limit_s=WORKER_LIMIT_S,
                 alive=lambda: running.alive,
             )

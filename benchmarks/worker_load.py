@@ -20,7 +20,7 @@ from foldline.schemas.registry_client import RegistryClient
 from foldline.schemas.verdicts import ACCEPTED
 from foldline.topics import partition_for
 
-SIZES = Sizes(user=300, assistant=380, arguments=200, output=560)
+SIZES = Sizes(user=300, assistant=380, arguments=200, output=640)
 """So much is said that events have about 500 bytes on average, envelope included."""
 
 PLACE = b"5e551017"

@@ -104,7 +104,11 @@ class BenchLog:
     def create(self) -> None:
         """Make its topics, register its schemas, put its rules in force."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for command in (("schemas", "register"), ("topics", "create")):
+        for command in (
+            ("schemas", "register"),
+            ("topics", "create"),
+            ("topics", "upgrade"),
+        ):
             self.run(*command)
 
     def run(self, *command: str) -> None:
@@ -208,8 +212,8 @@ def fresh_log(
     """A new log; its topics are deleted when the block ends."""
     prefix = f"bench{os.getpid()}-{time.time_ns() // 10**6}.{name}."
     log = BenchLog(place, prefix, partitions, folder / name, more)
-    log.create()
     try:
+        log.create()
         yield log
     finally:
         place.broker.delete(prefix)

@@ -168,7 +168,7 @@ def running(command: list[str], log: Path) -> Generator["subprocess.Popen[bytes]
             process.wait()
 
 
-def measure(name: str, job: Job, *, events: int, limit_s: float) -> Rates:
+def measure(name: str, job: Job, *, limit_s: float) -> Rates:
     """How fast a peer is: all events, or as many as it does within the time.
 
     Raises:
@@ -184,8 +184,6 @@ def measure(name: str, job: Job, *, events: int, limit_s: float) -> Rates:
             job.broker.wait_consumed(
                 job.group,
                 job.source,
-                partitions=job.partitions,
-                count=events,
                 limit_s=limit_s,
                 alive=lambda: process.poll() is None,
             )

@@ -11,7 +11,8 @@ FoldlineError
 ├── StartTooLateError         an effect was not begun: its start_by had passed
 ├── LogError
 │   ├── LogUnavailableError   disk full, locked, no answer: this append is not recorded
-│   │   └── UncertainAppendError   no verdict in time: it may or may not be recorded
+│   │   ├── UncertainAppendError   no verdict in time: it may or may not be recorded
+│   │   └── ReadUnavailableError   a read cannot be answered now
 │   ├── RegistryUnavailableError  the schema registry does not answer
 │   ├── NoLogMetaError        the brokers have no log under this prefix
 │   ├── TopicDriftError       topics are not as a log needs them: nothing was started
@@ -206,6 +207,17 @@ class UncertainAppendError(LogUnavailableError):
 
     def _said(self, result: str) -> str:  # noqa: ARG002 - nobody knows the result
         return f"no verdict from {self.url}: {self.reason}; it may or may not be recorded"
+
+
+class ReadUnavailableError(LogUnavailableError):
+    """Raised when a read cannot be answered now: what it needs is not here yet.
+
+    Operator action: the reason says how far the replica is, or what keeps it: free disk
+    space, look at the brokers; a new replica of a long topic needs its time.
+    """
+
+    def _said(self, result: str) -> str:  # noqa: ARG002 - a read records nothing
+        return f"{self.url} cannot be read now: {self.reason}"
 
 
 class RegistryUnavailableError(LogError):

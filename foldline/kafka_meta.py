@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from foldline.errors import (
     DecodeError,
@@ -86,10 +86,26 @@ def read_meta(
 
 
 def read_said(
-    cluster: Cluster, settings: Settings, *, schemas: SchemaSource | None = None
+    cluster: Cluster,
+    settings: Settings,
+    *,
+    schemas: SchemaSource | None = None,
+    must_exist: bool = False,
 ) -> Said:
-    """Everything that the topic says: the first LogMeta, the last RulesInForce."""
+    """Everything that the topic says: the first LogMeta, the last RulesInForce.
+
+    Args:
+        cluster: the log.
+        settings: how it is reached.
+        schemas: the registry, where there is a client already.
+        must_exist: an error where there is no such topic: who is about to write may not
+            take a broker that has not heard of it yet for a log that is new.
+    """
     found = _committed(cluster, settings)
+    if found is None:
+        if must_exist:
+            raise NoLogMetaError(cluster.url, cluster.names.meta)
+        return Said(None, None)
     metas = [value for key, value in found if key == META_KEY]
     rules = [value for key, value in found if key == CONTROL_KEY]
     if not metas and not rules:
@@ -124,7 +140,7 @@ def found_log(
 
     def decide() -> Records:
         nonlocal said
-        said = read_said(cluster, settings, schemas=registry)
+        said = read_said(cluster, settings, schemas=registry, must_exist=True)
         return [] if said.meta else [(cluster.names.meta, META_KEY, value)]
 
     _write_once(cluster, settings, "create", decide, partitions=partitions)
@@ -161,7 +177,7 @@ def put_in_force(
 
     def decide() -> Records:
         nonlocal answer
-        old = read_said(cluster, settings, schemas=registry).rules
+        old = read_said(cluster, settings, schemas=registry, must_exist=True).rules
         new = _joined(cluster, old, rules)
         same = (
             old is not None and new.model_copy(update={"written_by": old.written_by}) == old
@@ -185,13 +201,17 @@ def _joined(cluster: Cluster, old: RulesInForce | None, new: RulesInForce) -> Ru
     return new.model_copy(update={"schema_ids": ids})
 
 
-def _committed(cluster: Cluster, settings: Settings) -> list[tuple[bytes | None, bytes]]:
-    """Every committed record of the topic, oldest first; tombstones are left out."""
+def _committed(
+    cluster: Cluster, settings: Settings
+) -> list[tuple[bytes | None, bytes]] | None:
+    """Every committed record, oldest first, without tombstones; None: no such topic."""
     topic = cluster.names.meta
     consumer = reader_consumer(cluster, settings, fetch_wait_ms=FETCH_WAIT_MS)
     found: list[tuple[bytes | None, bytes]] = []
     end = time.monotonic() + READ_TIMEOUT_MS / 1_000
     try:
+        if not _is_there(consumer, topic):
+            return None
         start = first_offset(consumer, topic, 0, timeout_ms=READ_TIMEOUT_MS)
         consumer.assign([TopicPartition(topic, 0, start)])
         while time.monotonic() < end:
@@ -205,16 +225,26 @@ def _committed(cluster: Cluster, settings: Settings) -> list[tuple[bytes | None,
             if message and value is not None:
                 found.append((message.key(), value))
     except KafkaException as error:
-        first: KafkaError = error.args[0]
-        if first.code() in _NO_TOPIC:
-            return []
-        raise LogUnavailableError(cluster.url, f"{topic}: {first.str()}") from error
+        reason = f"{topic}: {error.args[0].str()}"
+        raise LogUnavailableError(cluster.url, reason) from error
     finally:
         consumer.close()
     raise LogUnavailableError(cluster.url, f"{topic}: no answer in {READ_TIMEOUT_MS} ms")
 
 
-_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
+def _is_there(consumer: Consumer, topic: str) -> bool:
+    """Whether the brokers have the topic.
+
+    Raises:
+        KafkaException: they do not answer.
+    """
+    metadata = consumer.list_topics(topic, timeout=READ_TIMEOUT_MS / 1_000)
+    error = metadata.topics[topic].error
+    if error is None:
+        return True
+    if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return False
+    raise KafkaException(error)
 
 
 def _write_once(

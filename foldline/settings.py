@@ -18,6 +18,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -67,7 +68,7 @@ class KafkaSettings(BaseModel):
     `foldline.kafka`).
     """
 
-    extra: dict[str, str] = Field(default_factory=dict[str, str])
+    extra: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
 
     @field_validator("extra")
     @classmethod
@@ -135,6 +136,8 @@ class Settings(BaseSettings):
     """The bearer token for the read service."""
     state_dir: Path = Field(default_factory=default_state_dir)
     """Where workers keep tables and readers their replicas: all can be rebuilt."""
+    read_wait_ms: _Period = 15_000
+    """How long a read waits until a replica has what was committed when it was asked."""
     verdict_timeout_ms: _Period = 15_000
     """How long an append waits for its verdict, resends included."""
     resend_after_ms: _Period = 1_000
@@ -189,6 +192,15 @@ class Settings(BaseSettings):
     import_record_max_bytes: _Size = 64 * 1024 * 1024
     """The longest line that an importer takes in; a longer one is rejected."""
 
+    @field_validator("lease_renew_ms")
+    @classmethod
+    def _renewed_in_time(cls, renew_ms: int, info: ValidationInfo) -> int:
+        """Without this an owner that lives would be taken for dead."""
+        ttl_ms = info.data.get("lease_ttl_ms")
+        if ttl_ms is not None and renew_ms >= ttl_ms:
+            raise ValueError(f"must be less than FOLDLINE_LEASE_TTL_MS, which is {ttl_ms}")
+        return renew_ms
+
     @model_validator(mode="wrap")
     @classmethod
     def _in_words(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
@@ -198,4 +210,6 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors()[0]
             name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
-            raise SettingsError(name, str(first["input"]), first["msg"]) from error
+            secret = name.startswith(f"{PREFIX}KAFKA")  # a password may stand there
+            value = "..." if secret else str(first["input"])
+            raise SettingsError(name, value, first["msg"]) from (None if secret else error)

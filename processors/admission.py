@@ -20,7 +20,7 @@ writer is known to be allowed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -114,7 +114,7 @@ def admit(state: SessionState | None, append: Append, *, now: int) -> Decision:
     """
     event = bounded(append.event)
     if event is not append.event:
-        append = append._replace(event=event)
+        append = replace(append, event=event)
     refusal = _refusal(state, append, now)
     if refusal is not None:
         return Decision(_verdict(state, append, now, refusal))
@@ -192,6 +192,8 @@ def _bad_text(envelope: Envelope) -> str:
     if len(actor["id"]) > MAX_ID_LENGTH:
         return "actor id is too long"
     fields = envelope.__dict__
+    if fields["session_id"][:1] == "\0":
+        return "session_id begins with a zero byte"
     for text in _required_texts(fields):
         if not 0 < len(text) <= MAX_ID_LENGTH or not text.isascii():
             return _bad_required_text(fields) or _bad_optional_text(fields)
@@ -208,8 +210,6 @@ def _bad_required_text(fields: Mapping[str, str]) -> str:
             return f"{name} is empty or too long"
         if not text.isascii() and clean_text(text)[0] != text:
             return f"{name} is not UTF-8"
-    if fields["session_id"][0] == "\0":
-        return "session_id begins with a zero byte"
     return ""
 
 

@@ -11,6 +11,7 @@ What it is shown may lack content (blocks): it reads structure only.
 
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, assert_never
 
@@ -103,6 +104,7 @@ from foldline.schemas.state import (
     NOT_BEGUN,
     RUNNING,
     SUSPENDED,
+    Call,
     CallUsage,
     Cancellation,
     Compaction,
@@ -149,9 +151,26 @@ def fold_in(state: SessionState, recorded: Recorded) -> None:
     state.chain_head = hashlib.sha256(recorded.body).digest()
 
 
-_copied_state = copier(SessionState)
 _copied_usage = copier(UsageTotals)
 _copied_compaction = copier(Compaction)
+_copied_lightly = copier(SessionState, counts=dict.copy, anomalies=dict.copy)
+
+
+def _copied_calls(calls: dict[str, Call]) -> dict[str, Call]:
+    return {key: copied_call(call) for key, call in calls.items()}
+
+
+_copied_state = copier(
+    SessionState,
+    usage=_copied_usage,
+    compaction=lambda compaction: compaction and _copied_compaction(compaction),
+    calls=_copied_calls,
+    **{
+        name: dict.copy
+        for name in (item.name for item in fields(SessionState))
+        if name != "calls" and type(getattr(initial(""), name)) is dict
+    },
+)
 
 
 def copy_of(state: SessionState) -> SessionState:
@@ -161,28 +180,17 @@ def copy_of(state: SessionState) -> SessionState:
     lists is put there once and taken out again. A finished call to be changed is copied
     first.
     """
-    after = _copied_state(state)
-    after.usage = _copied_usage(state.usage)
-    if state.compaction is not None:
-        after.compaction = _copied_compaction(state.compaction)
-    after.calls = {key: copied_call(call) for key, call in state.calls.items()}
-    after.finished = state.finished.copy()
-    after.instructions = state.instructions.copy()
-    after.constraints = state.constraints.copy()
-    after.harness_state = state.harness_state.copy()
-    after.steering = state.steering.copy()
-    after.handles = state.handles.copy()
-    after.requests = state.requests.copy()
-    after.grants = state.grants.copy()
-    after.model_calls = state.model_calls.copy()
-    after.model_usage = state.model_usage.copy()
-    after.subagents = state.subagents.copy()
-    after.retries = state.retries.copy()
-    after.counts = state.counts.copy()
-    after.anomalies = state.anomalies.copy()
-    after.dropped = state.dropped.copy()
-    after.window = state.window.copy()
-    return after
+    return _copied_state(state)
+
+
+def light_copy_of(state: SessionState) -> SessionState:
+    """A state that shares nothing with the given one but what `only_counts` leaves."""
+    return _copied_lightly(state)
+
+
+def only_counts(event: AnyEvent) -> bool:
+    """Whether folding an event in changes counters and plain values, and no list."""
+    return not isinstance(event, UnknownEvent) and _fold_for(event) is _nothing
 
 
 def _step(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
@@ -192,7 +200,7 @@ def _step(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
         bump(state.anomalies, anomaly)
     state.seq = envelope.seq
     state.recorded_at = envelope.recorded_at
-    state.window.append(envelope.event_id)
+    state.remember(envelope.event_id)
     _dispatch(state, envelope, event)
 
 
@@ -200,11 +208,15 @@ def _dispatch(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
     if isinstance(event, UnknownEvent):
         bump(state.counts, short(event.type))
         return
+    _fold_for(event)(state, envelope, event)
+    bump(state.counts, type(event).__name__)
+
+
+def _fold_for(event: KnownEvent) -> "_Fold":
     kind = type(event)
     if (fold := _FOLDS.get(kind)) is None:
         fold = _FOLDS[kind] = _fold_of(event)
-    fold(state, envelope, event)
-    bump(state.counts, kind.__name__)
+    return fold
 
 
 _Fold = Callable[[SessionState, Envelope, Any], None]

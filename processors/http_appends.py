@@ -7,6 +7,7 @@ newer client is told to wait: services are upgraded before clients, as workers a
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -92,8 +93,15 @@ def _in_64_bits(number: int) -> int:
     return max(-1, min(number, INT64_MAX))
 
 
-def appended(wire: WireAppend) -> Append | Verdict:
-    """An append that was sent, or the verdict of one that is none."""
+def appended(
+    wire: WireAppend, *, stamp: Callable[[Envelope], Envelope]
+) -> Append | Verdict:
+    """An append that was sent, or the verdict of one that is none.
+
+    Args:
+        wire: what was sent.
+        stamp: gives the envelope what the service knows better than the client.
+    """
     schemas = _schemas()
     try:
         envelope = decode_envelope(wire.envelope)
@@ -114,7 +122,7 @@ def appended(wire: WireAppend) -> Append | Verdict:
         return _refused(envelope, UNDECODABLE, f"no event type {event.type}")
     newest = wire.fingerprint in schemas.newest
     return Append(
-        envelope,
+        stamp(envelope),
         event,
         wire.content if newest else encode_content(event),
         known_seq=wire.known_seq,

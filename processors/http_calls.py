@@ -7,7 +7,6 @@ known_seq, a lease or a blob that is stored twice is stored once.
 import random
 import time
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any, cast
 
 import httpx2
@@ -141,7 +140,7 @@ class Calls:
         status = answer.status_code
         if status in (401, 403):
             raise AccessRefusedError(self.url, detail_of(answer))
-        if HTTPStatus(status).is_success or status in _NOTHING:
+        if answer.is_success or status in _NOTHING:
             return answer
         raise LogFormatError(self.url, f"it answered {status}: {detail_of(answer)}")
 

@@ -10,9 +10,10 @@ all that was committed when it was asked.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import uuid_utils
 from confluent_kafka import Consumer, TopicPartition
@@ -34,7 +35,7 @@ from foldline.processors.log import Leases, SessionSummary
 from foldline.processors.open_blobs import open_blobs
 from foldline.processors.reads import Reads
 from foldline.processors.replica import Replica
-
+from foldline.processors.replica_reads import ReplicaReads
 from foldline.processors.restore import broken
 from foldline.processors.scratch import Scratch
 from foldline.processors.sending import Limits
@@ -70,6 +71,7 @@ _ID_PREFIX = bytes([_ID_BYTES << 1])
 class KafkaLog:
     """A log on Kafka, as one client sees it.
 
+    `make_reads` gives what reads, for a process that keeps a replica anyway.
     Connections are made when they are needed: a process that only reads has no
     producer, one that only appends has no replica.
 
@@ -79,9 +81,16 @@ class KafkaLog:
         RegistryUnavailableError: the registry does not, for `registry_wait_ms`.
     """
 
-    def __init__(self, cluster: Cluster, *, settings: Settings) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        settings: Settings,
+        make_reads: Callable[[Codec], Reads] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._settings = settings
+        self._make_reads = make_reads
         self._client_id = str(uuid_utils.uuid7())
         self._opening = threading.RLock()
         self._closing = ExitStack()
@@ -99,8 +108,8 @@ class KafkaLog:
         self.partitions = meta.partitions
         self._codec = Codec(self._registry)
         self._records = RecordCodec(self._registry)
-        beside = default_data_dir() / f"{meta.log_id}.blobs"
-        self._blobs = open_blobs(settings, beside=beside)
+        beside = Path() if settings.blobs else default_data_dir()
+        self._blobs = open_blobs(settings, beside=beside / f"{meta.log_id}.blobs")
         self._leases = self._open_leases()
 
     @property
@@ -203,8 +212,10 @@ class KafkaLog:
 
     def _made_reads(self) -> Reads:
         settings = self._settings
+        if self._make_reads is not None:
+            return self._make_reads(self._codec)
         if settings.read_url:
-            from foldline.processors.http_log import HttpReads  # late: an HTTP client
+            from foldline.processors.http_reads import HttpReads  # late: an HTTP client
 
             return HttpReads(settings.read_url, settings=settings)
         scratch = Scratch(settings.state_dir / REPLICAS)

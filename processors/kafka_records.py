@@ -23,9 +23,16 @@ from urllib.parse import quote
 
 from foldline.errors import DecodeError, EncodeError, NoAppendError
 from foldline.schemas.blocks import clean_text
-from foldline.schemas.codec import FRAME_BYTES, MAGIC, Codec, encode_envelope, frame
+from foldline.schemas.codec import (
+    FRAME_BYTES,
+    MAGIC,
+    Codec,
+    Taken,
+    encode_envelope,
+    frame,
+)
 from foldline.schemas.events import type_of
-from foldline.schemas.intake import Intake, Spans
+from foldline.schemas.intake import Like
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import Verdict
@@ -156,8 +163,7 @@ class TakenAppend(NamedTuple):
     append: Append
     schema_id: int
     body: bytes
-    spans: Spans
-    intake: Intake
+    taken: Taken
 
 
 def decode_append(incoming: Incoming, codec: Codec) -> Append:
@@ -190,9 +196,20 @@ _NOTHING = {
 
 
 def take_append(
-    incoming: Incoming, headers: Mapping[str, bytes | None], schema_id: int, codec: Codec
+    incoming: Incoming,
+    headers: Mapping[str, bytes | None],
+    schema_id: int,
+    codec: Codec,
+    like: Like | None = None,
 ) -> TakenAppend:
     """Read an append whole, in its writer's schema, and what its headers say.
+
+    Args:
+        incoming: the record.
+        headers: its headers by name.
+        schema_id: that of its value's frame.
+        codec: decodes with the writers' schemas.
+        like: of an append that this one may be like: its session's last.
 
     Raises:
         NoAppendError: what is no append; its word says why.
@@ -201,20 +218,20 @@ def take_append(
     """
     body = cast("bytes", incoming.value)[FRAME_BYTES:]
     try:
-        envelope, event, spans, intake = codec.take(schema_id, body)
+        taken = codec.take(schema_id, body, like)
     except DecodeError as error:
         raise NoAppendError("bad_avro", error.reason) from error
     expected = headers.get(EXPECTED_SEQ)
     requires = headers.get(REQUIRES)
     append = Append(
-        envelope,
-        event,
-        body[spans[-1] :],
+        taken.envelope,
+        taken.event,
+        body[taken.spans[-1] :],
         _number(KNOWN_SEQ, headers.get(KNOWN_SEQ), -1),
         None if expected is None else _number(EXPECTED_SEQ, expected, -1),
         () if requires is None else _ids(requires),
     )
-    return TakenAppend(append, schema_id, body, spans, intake)
+    return TakenAppend(append, schema_id, body, taken)
 
 
 def _number(name: str, text: bytes | None, missing: int) -> int:

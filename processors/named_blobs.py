@@ -1,6 +1,6 @@
 """Which blobs an event names, wherever in it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from foldline.schemas.blocks import Blob
@@ -16,7 +16,4 @@ def blobs_in(value: object) -> Iterator[Blob]:
             yield from blobs_in(item)
     elif isinstance(value, tuple | list):
         for item in cast("Sequence[object]", value):
-            yield from blobs_in(item)
-    elif isinstance(value, dict):
-        for item in cast("dict[object, object]", value).values():
             yield from blobs_in(item)

@@ -39,9 +39,9 @@ from foldline.processors.partition_shapes import (
 from foldline.processors.restore import broken, misplaced
 from foldline.processors.snapshot_lag import DirtyIndex
 from foldline.processors.state_overlay import StateOverlay, StateTable
-from foldline.schemas.codec import FRAME_BYTES, MAX_EVENT_BYTES, Codec, frame
-from foldline.schemas.envelope import Envelope
+from foldline.schemas.codec import MAX_EVENT_BYTES, Codec, frame
 from foldline.schemas.events import type_of
+from foldline.schemas.intake import Like
 from foldline.schemas.record_codec import RecordCodec, frame_record
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.snapshots import encode_snapshot
@@ -66,6 +66,9 @@ __all__ = [
     "Rules",
     "StateTable",
 ]
+
+LIKES_KEPT = 4096
+"""Of how many sessions it is remembered what their envelopes are like, some 2 KB each."""
 
 NO_RULES = "no rules in force: foldline topics upgrade"
 
@@ -117,6 +120,7 @@ class Partition:
         self._codec = codec
         self._records = RecordCodec(codec.schemas)
         self._readable: set[int] = set()
+        self._likes: list[Like | None] = [None] * LIKES_KEPT
         self._ids = ids
         self._lag_limit = limits.snapshot_lag_events
         self._states = StateOverlay(table, max_cached=limits.cached_sessions)
@@ -231,8 +235,7 @@ class Partition:
             self._control(record, outcome)
             return
         session_id = self._session_of(record.key)
-        taken = self._take(record, headers)
-        append = taken.append
+        append, schema_id, body, taken = self._take(record, headers, session_id)
         if append.envelope.session_id != session_id:
             raise NoAppendError(
                 "foreign_key", "the key is not the envelope's session_id", MISROUTED
@@ -244,7 +247,7 @@ class Partition:
             self._answers.refused(outcome, record, headers, append, verdict)
             return
         body = taken.intake.splice(
-            taken.body,
+            body,
             taken.spans,
             envelope.seq,
             envelope.recorded_at,
@@ -255,26 +258,12 @@ class Partition:
             verdict = _too_large(verdict, state, len(body))
             self._answers.refused(outcome, record, headers, append, verdict)
             return
-        self._record(record, taken, envelope, body, state, outcome)
-        self._answers.verdict(outcome, record, headers, verdict)
-
-    def _record(
-        self,
-        record: Incoming,
-        taken: TakenAppend,
-        envelope: Envelope,
-        body: bytes,
-        state: SessionState | None,
-        outcome: Outcome,
-    ) -> None:
-        """Fold an admitted event into the overlay, and give it out."""
-        event = taken.append.event
-        session_id = envelope.session_id
-        recorded = Recorded(envelope, event, body, taken.schema_id, False)  # noqa: FBT003
-        fold_in(self._states.own(session_id, state), recorded)
-        value = (record.value or b"")[:FRAME_BYTES] + body
+        recorded = Recorded(envelope, append.event, body, schema_id, False)  # noqa: FBT003
+        fold_in(self._states.own(session_id, state, append.event), recorded)
+        value = frame(schema_id, body)
         self._dirty.touch(session_id, self._answers.counters.events, len(value))
-        self._answers.event(outcome, record, envelope, type_of(event), value)
+        self._answers.event(outcome, record, envelope, type_of(append.event), value)
+        self._answers.verdict(outcome, record, headers, verdict)
 
     def _session_of(self, key: bytes | None) -> str:
         if self._rules.version == 0:
@@ -295,14 +284,18 @@ class Partition:
     def _place(self, session_id: str) -> int:
         return partition_for(session_id, self._partitions)
 
-    def _take(self, record: Incoming, headers: HeaderMap) -> TakenAppend:
+    def _take(self, record: Incoming, headers: HeaderMap, session_id: str) -> TakenAppend:
         schema_id = schema_id_of(record.value)
         if schema_id not in self._rules.schema_ids:
             reason = f"schema id {schema_id} is not in force: foldline topics upgrade"
             raise NoAppendError("unknown_schema", reason)
         if schema_id not in self._readable:
             self._look_up(schema_id)
-        return take_append(record, headers, schema_id, self._codec)
+        place = hash(session_id) % LIKES_KEPT
+        like = self._likes[place]
+        found = take_append(record, headers, schema_id, self._codec, like)
+        self._likes[place] = found.taken.like
+        return found
 
     def _look_up(self, schema_id: int) -> None:
         """A schema that is in force exists: without its text the partition waits."""

@@ -1,32 +1,67 @@
-"""A replica of partitions of `events` in this process: consumed, stored, waited for."""
+"""A replica of partitions of `events` in this process: consumed, stored, waited for.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+One thread consumes, with a read_committed client whose partitions are assigned by hand,
+each from its store's own next offset; nothing is committed anywhere. What goes wrong
+with a partition concerns only that one:
+
+| what | then |
+| --- | --- |
+| no space, no registry, no broker | it is tried again from the store's offset |
+| a damaged store, one of another log or version | set aside, built anew |
+| the topic was made anew (offset beyond its end, another id) | set aside, built anew |
+| records that it needs were deleted | it stops: LogTruncatedError |
+| a hole, or an event that does not fit | it stops: LogFormatError |
+| a record that no worker wrote (without `ao`) | skipped, counted |
+
+Markers of transactions take offsets too, so "everything below the end is here" is told
+by the consumer's end-of-partition event, never by the offset of a record.
+"""
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from confluent_kafka import KafkaException
+
+from foldline.errors import (
+    FoldlineError,
+    LogTruncatedError,
+    ReadUnavailableError,
+    TableCorruptError,
+)
 from foldline.kafka import Cluster
-from foldline.processors.event_store import EventStore
+from foldline.kafka_meta import read_meta
+from foldline.processors import rocks
+from foldline.processors.event_store import EventStore, Ways, open_store
+from foldline.processors.replica_part import Part, Progress, SharedAnswer, left_s
+from foldline.processors.replica_source import ASK_TIMEOUT_MS, EventsTopic, intake_of
 from foldline.schemas.codec import Codec
+from foldline.schemas.topic_records import LogMeta
 from foldline.settings import Settings
+from foldline.topics import partition_for
 
+RETRY_MS = 1_000
+"""After how long a partition that could not go on is tried again."""
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a partition is: `next_offset` of `end` (as last seen) is in the store."""
+MIN_CACHED_SESSIONS = 100
+"""How many heads a partition keeps in memory at the least."""
 
-    partition: int
-    next_offset: int
-    end: int
-    sessions: int
-    problem: str = ""
-    """Why it does not go on; empty while it does."""
+_logger = logging.getLogger("foldline.replica")
 
 
 class Replica:
-    """Consumes `events` into one EventStore per partition.
+    """Partitions of `events`, each in an EventStore of its own below one folder.
 
-    partitions None: each is begun when the first read needs it.
-    `log_id` and the number of partitions come from foldline.kafka.read_meta.
+    Every method may be called from any thread. Without `partitions` each is begun when
+    the first read needs it.
+
+    Raises (at the start):
+        NoLogMetaError: the brokers have no such log.
+        LogUnavailableError: no broker answers; a folder is another process's.
     """
 
     def __init__(
@@ -37,40 +72,338 @@ class Replica:
         folder: Path,
         codec: Codec,
         partitions: Iterable[int] | None = None,
-    ) -> None: ...
+        meta: LogMeta | None = None,
+    ) -> None:
+        meta = meta or read_meta(cluster, settings)
+        self.log_id = meta.log_id
+        self.partition_count = meta.partitions
+        self.url = cluster.url
+        self.codec = codec
+        self.skipped = 0
+        self._folder = folder
+        self._settings = settings
+        self._topic = EventsTopic(cluster, settings)
+        self._lock = threading.RLock()
+        self._parts: dict[int, Part] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="foldline-replica", daemon=True
+        )
+        self._thread.start()
+        try:
+            for partition in partitions or ():
+                self._part(partition)
+        except BaseException:
+            self.close()
+            raise
 
-    partition_count: int
-    log_id: str
-
-    def partition_of(self, session_id: str) -> int: ...
+    def partition_of(self, session_id: str) -> int:
+        """The partition of a session; ValueError for what is no session's id."""
+        return partition_for(session_id, self.partition_count)
 
     def store(self, partition: int) -> EventStore:
-        """The store of a partition; begins it if it must."""
-        raise NotImplementedError
+        """The store of a partition, which is begun if it must be."""
+        return self._part(partition).store
+
+    def begun(self) -> list[EventStore]:
+        """The stores of the partitions that were begun, in their order."""
+        return [part.store for part in self._everything()]
+
+    def progress(self) -> list[Progress]:
+        """How far each partition is that was begun."""
+        return [part.progress() for part in self._everything()]
+
+    def _everything(self) -> list[Part]:
+        with self._lock:
+            return [self._parts[partition] for partition in sorted(self._parts)]
+
+    # --- waiting ---------------------------------------------------------------------
 
     def sync(self, partition: int, *, timeout_ms: int) -> EventStore:
-        """Wait until what was committed when it was asked for is in the store.
+        """Wait until all that is committed now is in the store.
 
         Raises:
-            LogUnavailableError: not in time (it says how far it is), no broker, no space.
+            ReadUnavailableError: not in time; it says how far it is, or what keeps it.
             LogFormatError, LogTruncatedError: the partition has stopped.
         """
-        raise NotImplementedError
+        deadline = time.monotonic() + timeout_ms / 1000
+        part = self._part(partition)
+        try:
+            end = part.end.get(deadline)
+        except TimeoutError as error:
+            reason = "the broker does not say the end in time"
+            raise ReadUnavailableError(self.url, reason) from error
+        part.seen_end = max(part.seen_end, end)
+        with part.changed:
+            part.changed.wait_for(
+                lambda: self._stuck(part) or part.store.next_offset >= end,
+                left_s(deadline),
+            )
+            if part.store.next_offset >= end and part.stopped is None:
+                return part.store
+        raise self._why_not(part, end)
 
-    def sync_all(self, *, timeout_ms: int) -> None: ...
+    def sync_all(self, *, timeout_ms: int) -> list[EventStore]:
+        """The same for every partition of the log, in their order."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        partitions = range(self.partition_count)
+        for partition in partitions:
+            self._part(partition)
+        return [
+            self.sync(partition, timeout_ms=round(left_s(deadline) * 1000))
+            for partition in partitions
+        ]
 
     def wait(self, session_id: str, *, seq: int, timeout_ms: int) -> bool:
-        """Wait until a session has come to a seq; whether it has."""
-        raise NotImplementedError
+        """Wait until a session has come to a seq; whether it has.
 
-    def progress(self) -> list[Progress]: ...
+        Raises:
+            LogFormatError, LogTruncatedError: the partition has stopped before it.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        part = self._part(self.partition_of(session_id))
+        with part.watching(session_id) as arrived:
+            while not part.reached(session_id, seq):
+                if part.stopped is not None:
+                    raise part.stopped
+                if self._closing.is_set() or not arrived.wait(left_s(deadline)):
+                    return part.reached(session_id, seq)
+                arrived.clear()
+        return True
+
+    def _stuck(self, part: Part) -> bool:
+        return bool(part.stopped or part.trouble) or self._closing.is_set()
+
+    def _why_not(self, part: Part, end: int) -> FoldlineError:
+        if part.stopped is not None:
+            return part.stopped
+        if self._closing.is_set():
+            return ReadUnavailableError(self.url, "the log is closed")
+        done = f"partition {part.partition} is at offset {part.store.next_offset} of {end}"
+        reason = f"{done}: {part.trouble}" if part.trouble else done
+        return ReadUnavailableError(self.url, reason)
+
+    def set_aside(self, store: EventStore, error: TableCorruptError) -> None:
+        """Say that a store is damaged: it is set aside, and built from the topic again."""
+        for part in self._everything():
+            if part.store is store and not part.broken:
+                part.trouble = f"{error}; it is built anew"
+                part.broken, part.retry_at = error.reason, time.monotonic()
+
+    def connect(self) -> None:
+        """Ask every partition's leader something: the first read then finds it known."""
+        for partition in range(self.partition_count):
+            self._topic.bounds(partition, timeout_s=ASK_TIMEOUT_MS / 1000)
+
+    # --- beginning and ending --------------------------------------------------------
+
+    def _part(self, partition: int) -> Part:
+        part = self._parts.get(partition)
+        if part is not None:
+            return part
+        if not 0 <= partition < self.partition_count:
+            raise ValueError(f"partition {partition} of {self.partition_count}")
+        with self._lock:
+            if self._closing.is_set():
+                raise ReadUnavailableError(self.url, "the log is closed")
+            if partition not in self._parts:
+                part = self._parts[partition] = self._opened_part(partition)
+                self._topic.assign(partition, part.store.next_offset)
+            return self._parts[partition]
+
+    def _opened_part(self, partition: int) -> Part:
+        def end(timeout_s: float) -> int:
+            return self._topic.bounds(partition, timeout_s=timeout_s)[1]
+
+        topic_id = self._topic.topic_id()
+        # Asked before it is assigned: a client that does not know the leader yet pauses
+        # for half a second.
+        end(ASK_TIMEOUT_MS / 1000)
+        store = self._opened(partition, topic_id)
+        return Part(partition, store, topic_id, SharedAnswer(end))
+
+    def _opened(self, partition: int, topic_id: str) -> EventStore:
+        return open_store(
+            self._folder_of(partition),
+            log_id=f"{self.log_id}/{topic_id}",
+            partition=partition,
+            ways=self._ways(partition),
+        )
+
+    def _ways(self, partition: int) -> Ways:
+        share = self._settings.cached_sessions // self.partition_count
+        return Ways(
+            url=self._name(partition),
+            codec=self.codec,
+            snapshot_every=self._settings.snapshot_every_events,
+            cached_sessions=max(share, MIN_CACHED_SESSIONS),
+            belongs=lambda session_id: self.partition_of(session_id) == partition,
+        )
+
+    def _name(self, partition: int) -> str:
+        return f"{self.url}: {self._topic.name} [{partition}]"
+
+    def _folder_of(self, partition: int) -> Path:
+        return self._folder / str(partition)
 
     def checkpoint(self, partition: int, folder: Path) -> None:
         """Write a copy of a partition's store, from which another replica can start."""
+        self.store(partition).checkpoint(folder)
 
-    def adopt(self, partition: int, folder: Path) -> bool:
-        """Start a partition that has no store yet from a checkpoint; False if it has one
-        or the checkpoint is of another log, partition or version."""
-        raise NotImplementedError
+    def adopt(self, partition: int, checkpoint: Path) -> bool:
+        """Start a partition from a checkpoint of another replica.
 
-    def close(self) -> None: ...
+        Returns:
+            False if it has a store already, or the checkpoint is of another log,
+            partition or version; nothing was changed then.
+        """
+        folder = self._folder_of(partition)
+        draft = folder.with_name(f"{folder.name}.adopting")
+        with self._lock:
+            if partition in self._parts or folder.exists():
+                return False
+            rocks.destroy(draft)
+            shutil.copytree(checkpoint, draft)
+            log_id = f"{self.log_id}/{self._topic.topic_id()}"
+            ways = self._ways(partition)
+            try:
+                EventStore.open(
+                    draft, log_id=log_id, partition=partition, ways=ways
+                ).close()
+            except TableCorruptError as error:
+                _logger.warning("a checkpoint is not used: %s", error)
+                rocks.destroy(draft)
+                return False
+            draft.rename(folder)
+        return True
+
+    def close(self) -> None:
+        """End the thread, and let go of connections and folders."""
+        self._closing.set()
+        for part in self._everything():
+            part.tell()
+        self._thread.join()
+        self._topic.close()
+        for part in self._everything():
+            part.store.close()
+
+    # --- the consuming thread --------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._turn()
+        finally:
+            self._closing.set()  # whatever ended it: nobody waits for it any more
+            for part in self._everything():
+                part.tell()
+
+    def _turn(self) -> None:
+        try:
+            for partition, messages in self._topic.poll().items():
+                part = self._parts.get(partition)
+                if part is not None and not part.stopped and not part.retry_at:
+                    self._sheltered(part, messages)
+            self._try_again()
+        except KafkaException as error:
+            _logger.warning("%s: %s", self.url, error)
+            self._closing.wait(RETRY_MS / 1000)
+
+    def _sheltered(self, part: Part, messages: Sequence[Any]) -> None:
+        """Take messages in; what goes wrong is the trouble of this partition alone."""
+        try:
+            self._take_in(part, messages)
+        except TableCorruptError as error:
+            self._rebuild(part, error.reason)
+        except FoldlineError as error:
+            self._topic.unassign(part.partition)
+            if error.retryable:
+                self._later(part, error)
+            elif self._made_anew(part):
+                self._rebuild(part, "of a topic that was made anew")
+            else:
+                self._stop(part, error)
+
+    def _take_in(self, part: Part, messages: Sequence[Any]) -> None:
+        intake = intake_of(self._name(part.partition), messages)
+        for offset in intake.skipped:
+            self.skipped += 1
+            name = self._name(part.partition)
+            _logger.warning("%s: offset %s is no worker's record: skipped", name, offset)
+        changed = part.store.apply(intake.records)
+        part.store.advance(intake.end)
+        if intake.error:
+            self._misplaced(part, intake.error, gone=intake.gone)
+            return
+        part.trouble = ""
+        part.tell(changed)
+
+    def _misplaced(self, part: Part, error: str, *, gone: bool) -> None:
+        """Tell why the broker has nothing at the store's offset, if that is so."""
+        if not gone:
+            raise ReadUnavailableError(self.url, error)
+        low, end = self._topic.bounds(part.partition, timeout_s=ASK_TIMEOUT_MS / 1000)
+        wanted = part.store.next_offset
+        if wanted < low:
+            raise LogTruncatedError(self._topic.name, part.partition, wanted, low)
+        if wanted > end:
+            self._rebuild(part, f"beyond the end {end} of the topic")
+            return
+        raise ReadUnavailableError(self.url, error)
+
+    def _later(self, part: Part, error: FoldlineError) -> None:
+        if not part.trouble:
+            _logger.warning("%s: %s", self._name(part.partition), error)
+        part.trouble = str(error)
+        part.retry_at = time.monotonic() + RETRY_MS / 1000
+        part.tell()
+
+    def _try_again(self) -> None:
+        now = time.monotonic()
+        for part in self._everything():
+            if part.retry_at and now >= part.retry_at:
+                part.retry_at = 0.0
+                if part.broken:
+                    self._rebuild(part, part.broken)
+                else:
+                    self._topic.assign(part.partition, part.store.next_offset)
+
+    def _stop(self, part: Part, error: FoldlineError) -> None:
+        _logger.error("%s is read no further: %s", self._name(part.partition), error)
+        part.stopped = error
+        part.tell()
+
+    def _made_anew(self, part: Part) -> bool:
+        """Whether the topic is another one than the store is of."""
+        try:
+            return self._topic.topic_id() != part.topic_id
+        except ReadUnavailableError:
+            return False
+
+    def _rebuild(self, part: Part, reason: str) -> None:
+        """Set the store of a partition aside and build it from the topic again.
+
+        Only in this thread: what it has polled must not go into the new store. What it
+        needs and does not get, it tries again.
+        """
+        with self._lock:
+            part.broken = reason
+            try:
+                self._set_aside(part)
+            except FoldlineError as error:
+                self._later(part, error)
+                return
+            part.broken = part.trouble = ""
+        part.tell()
+
+    def _set_aside(self, part: Part) -> None:
+        self._topic.unassign(part.partition)
+        part.store.close()
+        folder = self._folder_of(part.partition)
+        if folder.exists():
+            aside = rocks.set_aside(folder, reason=part.broken)
+            _logger.warning("%s: %s; set aside as %s", folder, part.broken, aside)
+        part.topic_id = self._topic.topic_id()
+        part.store = self._opened(part.partition, part.topic_id)
+        part.seen_end = 0
+        self._topic.assign(part.partition, part.store.next_offset)

@@ -16,7 +16,6 @@ until it has seen, some seconds later, that there is space again: nothing else i
 import logging
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -38,6 +37,7 @@ from rocksdict import (
 )
 
 from foldline.errors import LogUnavailableError, TableCorruptError
+from foldline.processors.gate import Gate
 
 BLOCK_CACHE_BYTES = 64 * 1024 * 1024
 """Blocks of files that are kept in memory, of all databases of the process together."""
@@ -108,9 +108,7 @@ class Rocks:
 
     def __init__(self, folder: Path, *, make: bool = True) -> None:
         self.folder = folder
-        self._scans = threading.Condition()
-        self._scanning = 0
-        self._closed = False
+        self._scans = Gate(lambda: LogUnavailableError(str(folder), "it is closed"))
         try:
             if make:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,20 +147,13 @@ class Rocks:
     def _page(
         self, start: bytes, end: bytes, *, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        with self._scans:
-            if self._closed:
-                raise LogUnavailableError(str(self.folder), "it is closed")
-            self._scanning += 1
         try:
-            return self._read_page(start, end, reverse=reverse)
+            with self._scans.inside():
+                return self._read_page(start, end, reverse=reverse)
         except (LogUnavailableError, TableCorruptError):
             raise
         except Exception as error:
             raise self._translated(error) from error
-        finally:
-            with self._scans:
-                self._scanning -= 1
-                self._scans.notify_all()
 
     def _read_page(
         self, start: bytes, end: bytes, *, reverse: bool
@@ -199,13 +190,10 @@ class Rocks:
 
     def close(self) -> None:
         """Let go of the folder, once the pages under way are read."""
-        with self._scans:
-            self._closed = True
-            self._scans.wait_for(lambda: not self._scanning)
+        if not self._scans.close():
+            return
         try:
             self._db.close()
-        except DbClosedError:
-            pass
         except Exception as error:
             failure = self._translated(error)
             if not isinstance(failure, LogUnavailableError):

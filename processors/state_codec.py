@@ -7,7 +7,6 @@ row of whatever holds them: bytes of another layout are not read at all.
 
 import hashlib
 import typing
-from collections import deque
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any, cast
@@ -15,14 +14,13 @@ from typing import Any, cast
 import msgspec
 
 from foldline.errors import DecodeError
-from foldline.schemas.state import FOLD_VERSION, WINDOW, SessionState
+from foldline.schemas.state import FOLD_VERSION, SessionState
 
 STATE_FORMAT = 1
 """The version of this way of writing a state."""
 
 _NAMES = tuple(item.name for item in fields(SessionState))
 _HINTS = typing.get_type_hints(SessionState)
-_WINDOW = _NAMES.index("window")
 
 
 def _shape(hint: Any, seen: set[type]) -> str:
@@ -41,25 +39,19 @@ LAYOUT = (
 )
 """Changes with this module, with the fold and with the fields of a state."""
 
-# The window is joined: one string is copied where 128 would be walked through.
-_JOINER = ","
 _values = attrgetter(*_NAMES)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
     cast(
         "Any",
-        tuple.__class_getitem__(
-            tuple(str if name == "window" else _HINTS[name] for name in _NAMES)
-        ),
+        tuple.__class_getitem__(tuple(_HINTS[name] for name in _NAMES)),
     )
 )
 
 
 def encode_state(state: SessionState) -> bytes:
     """The bytes of a state."""
-    values = list(_values(state))
-    values[_WINDOW] = _JOINER.join(state.window)
-    return _encoder.encode(values)
+    return _encoder.encode(_values(state))
 
 
 def decode_state(data: bytes) -> SessionState:
@@ -69,10 +61,6 @@ def decode_state(data: bytes) -> SessionState:
         DecodeError: they are of no state.
     """
     try:
-        values = list(_decoder.decode(data))
+        return SessionState(*_decoder.decode(data))
     except msgspec.MsgspecError as error:
         raise DecodeError(f"no state: {error}") from error
-    joined = values[_WINDOW]
-    ids = joined.split(_JOINER) if joined else ()
-    values[_WINDOW] = deque(ids, maxlen=WINDOW)
-    return SessionState(*values)

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from foldline.processors.fold import copy_of, initial
+from foldline.processors.fold import copy_of, initial, light_copy_of, only_counts
+from foldline.schemas.events import AnyEvent
 from foldline.schemas.state import SessionState
 
 
@@ -28,6 +29,7 @@ class StateOverlay:
         self._table = table
         self._max_cached = max_cached
         self._batch: dict[str, SessionState] = {}
+        self._light: set[str] = set()
         self._unflushed: dict[str, SessionState] = {}
         self._cached: OrderedDict[str, SessionState] = OrderedDict()
         self._handed: Sequence[SessionState] = ()
@@ -59,12 +61,27 @@ class StateOverlay:
             or session_id in self._cached
         )
 
-    def own(self, session_id: str, state: SessionState | None) -> SessionState:
-        """A state that the batch may fold into; the given one is what `get` gave."""
+    def own(
+        self, session_id: str, state: SessionState | None, event: AnyEvent
+    ) -> SessionState:
+        """A state that the batch may fold an event into.
+
+        Args:
+            session_id: the session.
+            state: what `get` gave.
+            event: what will be folded into it, and nothing else.
+        """
+        light = only_counts(event)
         mine = self._batch.get(session_id)
         if mine is None:
-            mine = initial(session_id) if state is None else copy_of(state)
+            copied = light_copy_of if light else copy_of
+            mine = initial(session_id) if state is None else copied(state)
             self._batch[session_id] = mine
+            if light:
+                self._light.add(session_id)
+        elif not light and session_id in self._light:
+            self._light.remove(session_id)
+            mine = self._batch[session_id] = copy_of(mine)
         return mine
 
     def refolding(self, session_id: str) -> SessionState:
@@ -79,12 +96,13 @@ class StateOverlay:
         for session_id in self._batch:
             self._cached.pop(session_id, None)
         self._unflushed.update(self._batch)
-        self._batch = {}
+        self.drop()
         self._evict()
 
     def drop(self) -> None:
         """Forget the batch's states."""
         self._batch = {}
+        self._light = set()
 
     @property
     def full(self) -> bool:

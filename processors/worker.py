@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from foldline.errors import TableCorruptError, WorkerFailedError, WorkerFencedError
+from foldline.errors import (
+    LogFormatError,
+    TableCorruptError,
+    WorkerFailedError,
+    WorkerFencedError,
+)
 from foldline.faults import InjectedFaultError, crash_point
 from foldline.processors.kafka_records import Incoming, Outgoing
 from foldline.processors.partition import Outcome, Partition
@@ -263,7 +268,7 @@ class Worker:
             try:
                 outcome = partition.admit(batch)
                 work = _Work(partition, outcome, partition.due_snapshots())
-            except TableCorruptError as error:
+            except (TableCorruptError, LogFormatError) as error:
                 self._assignment.forget(index, str(error), corrupt=True)
                 continue
             if outcome.input_offset > before:
@@ -296,6 +301,9 @@ class Worker:
         self._aborts_in_a_row = 0
         for index, work in works.items():
             work.partition.commit()
+            if work.outcome.controlled:
+                rules = work.partition.position.rules
+                self._setup.ways.schemas.want(rules.schema_ids)
             if work.outcome.blocked:
                 self._assignment.block(index, work.outcome.blocked)
             else:
@@ -425,12 +433,12 @@ class Worker:
 
     def _leave(self) -> None:
         """Write the tables, leave the group, send the last verdicts."""
+        if self._server is not None:
+            self._server.close()
         self._assignment.close()
         self._consumer.close()
         self._verdicts.close()
         self._publisher.drop()
-        if self._server is not None:
-            self._server.close()
 
 
 _OUT_OF_RANGE = frozenset(

@@ -47,6 +47,12 @@ class FetchedSchemas:
             self._registry.url, f"the text of schema {schema_id} is not here yet"
         )
 
+    def want(self, schema_ids: Iterable[int]) -> None:
+        """Have texts fetched beside, before anybody needs them."""
+        with self._changed:
+            self._wanted |= {i for i in schema_ids if i not in self._texts}
+            self._changed.notify_all()
+
     def fetch(self, schema_ids: Iterable[int]) -> None:
         """Fetch texts now, waiting for the registry. Unknown ids stay unknown.
 

@@ -131,7 +131,7 @@ def _ways(
     partitions: int,
 ) -> RestoreWays:
     schemas = FetchedSchemas(registry)
-    schemas.fetch([registry.id_of("RulesInForce")])
+    schemas.fetch([registry.id_of("RulesInForce"), *registry.event_ids()])
     return RestoreWays(
         cluster=cluster,
         settings=settings,

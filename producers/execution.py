@@ -4,7 +4,8 @@
 2. The effect begins only while less than `start_by_ms` has gone by since the start was
    *sent*: whoever takes over later waits until that time has passed in the log, and
    then knows that it will not begin any more. A process that was frozen in between
-   finds the time gone when it wakes.
+   finds the time gone when it wakes. Without a verdict it never begins; a start that
+   may be recorded is then closed as not executed, before anything else is decided.
 3. The outcome is recorded, whatever has become of whoever waits for it. A tool that
    cannot be stopped is left running: nobody waits for it, its outcome is appended when
    it comes.
@@ -19,7 +20,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from foldline.errors import FencedError, LogUnavailableError, StartTooLateError
+from foldline.errors import (
+    FencedError,
+    LogUnavailableError,
+    StartTooLateError,
+    UncertainAppendError,
+)
 from foldline.faults import crash_point
 from foldline.producers.identity import elapsed_clock_s
 from foldline.producers.ownership import Outcome, Ownership
@@ -124,8 +130,26 @@ class Execution:
             deadline_ms=None if timeout_s is None else round(timeout_s * 1000),
         )
         self._sent_s = elapsed_clock_s()
-        await self._owner.decide([self._owner.draft(start, turn_id=attempt.turn_id)])
+        draft = self._owner.draft(start, turn_id=attempt.turn_id)
+        try:
+            await self._owner.decide([draft])
+        except UncertainAppendError:
+            end = self._owner.draft(self._unbegun(), turn_id=attempt.turn_id)
+            self._owner.close_later([draft, end])
+            raise
         crash_point("CP_TOOL_AFTER_START")
+
+    def _unbegun(self) -> ToolExecutionFailed:
+        """The end of a start that may be recorded, and whose effect did not begin."""
+        said = "Not run: the log did not answer in time whether it may begin."
+        return ToolExecutionFailed(
+            call_id=self._attempt.call.call_id,
+            attempt=self._attempt.number,
+            layer="HARNESS",
+            error_type=UncertainAppendError.__name__,
+            executed="NO",
+            blocks=(text_block(said),),
+        )
 
     # --- the effect ------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class Ownership:
         self._appender = appender
         self._actor = Actor(kind="AGENT", id=agent or link.writer)
         self._unsent: dict[str, Draft] = {}
+        self._unclosed: list[Sequence[Draft]] = []
         self._late: set[asyncio.Task[None]] = set()
         self._stops: set[Callable[[str], None]] = set()
         self._at_rest = asyncio.Event()
@@ -202,10 +203,23 @@ class Ownership:
         else:
             self._unsent.pop(draft.envelope.event_id, None)
 
+    def close_later(self, drafts: Sequence[Draft]) -> None:
+        """Settle a decision that may be recorded, and that nobody acted upon.
+
+        Args:
+            drafts: the decision itself, which is sent again, and what ends it.
+        """
+        self._unclosed.append(drafts)
+
     async def flush(self) -> None:
-        """Send the outcomes that the log did not take, before anything else."""
+        """Send what the log did not take, before anything else."""
         for draft in list(self._unsent.values()):
             await self._record(draft)
+        while self._unclosed:
+            # Refused is as good: then there is nothing that would have to be ended.
+            answers = await asyncio.shield(self._appender.submit(self._unclosed[0]))
+            self._check_fence(answers)
+            self._unclosed.pop(0)
 
     def later(self, ending: Coroutine[Any, Any, None]) -> None:
         """Wait beside everything else for a tool that could not be stopped."""

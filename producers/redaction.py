@@ -12,6 +12,7 @@ The rules are data (`foldline.producers.redaction_rules`): add your own with
 `Redactor(key, rules=(*DEFAULT_RULES, Rule(...)))`, or register values that are known.
 """
 
+import hashlib
 import os
 import tempfile
 from collections import Counter
@@ -28,6 +29,7 @@ from foldline.producers.redaction_values import secret_by_name
 from foldline.schemas.blocks import Block
 from foldline.schemas.events import KnownEvent
 from foldline.schemas.record import Record
+from foldline.settings import default_data_dir
 
 REGISTERED_MIN = 6
 """Registered values shorter than this, in characters, would match by accident."""
@@ -36,6 +38,9 @@ NESTED_MAX = 4
 """How deep JSON inside strings of JSON is taken apart."""
 
 KEY_BYTES = 32
+
+KEY_NAME_CHARS = 16
+"""How much of the hash of a log's URL names the file of its key."""
 
 BY_NAME = "named"
 """The rule of what was replaced because of the name of its field."""
@@ -165,16 +170,27 @@ def _withheld(name: str, value: object) -> object:
 
 
 def key_of_log(url: str) -> bytes:
-    """The key of a log's placeholders, kept beside its file; a fresh one for memory:.
+    """The key of a log's placeholders; a fresh one for memory:.
+
+    It is kept beside a file's log, and in this user's data folder for a log elsewhere:
+    there, equal secrets have equal placeholders as far as they come from one machine.
 
     Raises:
         RedactionError: the key cannot be read or made.
     """
     scheme, _, path = url.partition(":///")
-    if not path or scheme == "memory":
+    if path and scheme != "memory":
+        database = Path(path).expanduser()
+        return _kept_key(database.with_name(f"{database.name}.redaction-key"))
+    if "://" not in url:
         return os.urandom(KEY_BYTES)
-    database = Path(path).expanduser()
-    return _kept_key(database.with_name(f"{database.name}.redaction-key"))
+    folder = default_data_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RedactionError("key", f"{folder}: {error.strerror}") from error
+    name = hashlib.sha256(url.encode()).hexdigest()[:KEY_NAME_CHARS]
+    return _kept_key(folder / f"{name}.redaction-key")
 
 
 def _kept_key(path: Path) -> bytes:

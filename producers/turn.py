@@ -11,6 +11,7 @@ from foldline.errors import (
     FoldlineError,
     LogError,
     RedactionError,
+    UncertainAppendError,
 )
 from foldline.producers.appender import Answers, Sent, raise_refused, refusal_of
 from foldline.producers.calls import open_calls
@@ -76,6 +77,11 @@ class Turn:
             except asyncio.CancelledError as error:
                 # What was sent is recorded all the same: so is its end.
                 await self.__aexit__(type(error), error, None)
+                raise
+            except UncertainAppendError as error:
+                ended = TurnEnded(outcome="ABORTED", reason=type(error).__name__)
+                end = self._owner.draft(ended, turn_id=self.turn_id)
+                self._owner.close_later([self._opening[0], end])
                 raise
         return self
 
@@ -250,10 +256,15 @@ class ModelCall:
         self._ended = False
 
     async def __aenter__(self) -> Self:
+        started = self._draft(self._started)
         try:
-            await self._owner.decide([self._draft(self._started)])
+            await self._owner.decide([started])
         except asyncio.CancelledError as error:
             await self.__aexit__(type(error), error, None)  # as in a turn
+            raise
+        except UncertainAppendError as error:
+            end = self._draft(self._cancelled_as(type(error).__name__))
+            self._owner.close_later([started, end])
             raise
         self._began_s = elapsed_clock_s()
         return self

@@ -8,7 +8,7 @@ unchanged, and it is recorded once, however often it was sent.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import uuid_utils
@@ -218,10 +218,9 @@ def _decoded(
     uploads = node.uploads(caller.tenant)
     found: list[Append | Verdict] = []
     for wire in batch:
-        append = appended(wire)
+        append = appended(wire, stamp=partial(stamped, caller))
         if isinstance(append, Append):
             check_role(caller, append.envelope, append.event)
             check_blobs(uploads, append.event)
-            append = replace(append, envelope=stamped(caller, append.envelope))
         found.append(append)
     return found

@@ -5,7 +5,6 @@ of its sessions names (which only blobs that it has uploaded, or that a trusted 
 put there, can be).
 """
 
-import asyncio
 import hashlib
 from typing import Annotated
 
@@ -23,11 +22,6 @@ from foldline.projections.service_writing import is_uploaded, note_upload
 from foldline.projections.tokens import Caller
 
 router = APIRouter(tags=["blobs"])
-
-UPLOADS_MAX = 4
-"""How many blobs are taken in at once: each may take `blob_max_bytes` of memory."""
-
-_uploading = asyncio.Semaphore(UPLOADS_MAX)
 
 _DIGITS = 64
 
@@ -53,7 +47,7 @@ async def store_blob(
 ) -> Stored:
     """Store bytes under their SHA-256; storing them again changes nothing."""
     digest = _digest_of(sha256)
-    async with _uploading:
+    async with node.uploading:
         data = await request.body()
         size = len(data)
         await node.appending.run(_store, node, caller, digest, data)
@@ -97,9 +91,8 @@ async def _is_named(
     if await node.tenant_of(session_id) != caller.tenant:
         return False
     recorded = await node.reading.run(event_at, node.log, session_id, seq)
-    event = recorded.event if recorded else None
-    named = getattr(event, "fields", event)  # of an unknown type: as they were written
-    return any(blob.sha256 == digest for blob in blobs_in(named))
+    named = blobs_in(recorded.event) if recorded else ()
+    return any(blob.sha256 == digest for blob in named)
 
 
 def _digest_of(sha256: str) -> bytes:

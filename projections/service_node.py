@@ -4,6 +4,7 @@ A node serves one log, the whole of it or a range of partitions. All of its requ
 through one log object: a thousand clients are one client of the broker.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from foldline.projections.tokens import Caller, Tokens
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import SessionState
 from foldline.settings import Settings
+
+UPLOADS_MAX = 4
+"""How many blobs are taken in at once: each may take `blob_max_bytes` of memory."""
 
 TENANTS_REMEMBERED = 100_000
 """Of how many sessions a node remembers whose they are: that never changes."""
@@ -91,6 +95,9 @@ class Node:
     hub: Hub = field(init=False)
     token_rates: Rates = field(init=False)
     tenant_rates: Rates = field(init=False)
+    uploading: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(UPLOADS_MAX)
+    )
     streams: int = 0
     stopping: bool = False
     schema_ids: set[int] = field(default_factory=set[int])

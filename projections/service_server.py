@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -25,6 +27,20 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, node: Node) -> None:
         super().__init__(config)
         self._node = node
+        self.on_started: Callable[[], None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started and self.on_started is not None:
+            self.on_started()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """End in order on SIGTERM and Ctrl-C; whoever started this goes on then."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let streams end after their last whole event, then all others."""

@@ -8,7 +8,6 @@ of the schemas and do not change.
 
 import dataclasses
 import math
-from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -41,6 +40,7 @@ def state_view(state: SessionState) -> dict[str, Any]:
         "status": state.status,
         "state_hash": state_hash(state).hex(),
         "fold_version": FOLD_VERSION,
+        "window": state.event_ids,
     }
 
 
@@ -73,7 +73,7 @@ def plain(value: Any) -> Any:
         case dict():
             named = cast("dict[Any, Any]", value)
             return {str(key): plain(item) for key, item in named.items()}
-        case list() | tuple() | deque() | set() | frozenset():
+        case list() | tuple() | set() | frozenset():
             return [plain(item) for item in cast("list[Any]", value)]
         case None | bool() | int() | str():
             return value

@@ -27,7 +27,7 @@ from foldline.schemas.events import (
     RequestRef,
     UnknownEvent,
 )
-from foldline.schemas.intake import Intake, Spans, read_whole
+from foldline.schemas.intake import Intake, Like, Spans, read_whole
 from foldline.schemas.readers import (
     Reader,
     as_record,
@@ -193,6 +193,7 @@ class Taken(NamedTuple):
     event: AnyEvent
     spans: Spans
     intake: Intake
+    like: Like
 
 
 class Codec:
@@ -262,8 +263,13 @@ class Codec:
         envelope = Envelope.trusted(fields)
         return Recorded(envelope, reader.model.trusted(own), body, schema_id, False)  # noqa: FBT003
 
-    def take(self, schema_id: int, body: bytes) -> Taken:
+    def take(self, schema_id: int, body: bytes, like: Like | None = None) -> Taken:
         """An append that comes from outside: checked whole, its content not built.
+
+        Args:
+            schema_id: of its writer's schema.
+            body: without the frame.
+            like: that of another `Taken` which this one may be like.
 
         Raises:
             DecodeError: junk, truncated, trailing bytes, unknown schema id.
@@ -272,14 +278,14 @@ class Codec:
         reader, intake = self._intakes.get(schema_id) or self._intake(schema_id)
         if len(body) > MAX_EVENT_BYTES:
             raise too_large(body)
-        fields, own, spans = read_whole(intake, body)
+        fields, own, spans, like = read_whole(intake, body, like)
         if reader.model is None:
             event = self._unmodelled(reader, schema_id, body).event
         else:
             for name in reader.extra:
                 del own[name]
             event = reader.model.trusted(own)
-        return Taken(Envelope.trusted(fields), event, spans, intake)
+        return Taken(Envelope.trusted(fields), event, spans, intake, like)
 
     def _intake(self, schema_id: int) -> tuple[Reader, Intake]:
         reader = self._reader(schema_id)

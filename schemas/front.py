@@ -171,19 +171,19 @@ def _compile_envelope(schema: str, finish: FinishEnvelope) -> _ReadEnvelope:
     whole, quick = Lines("Envelope", {}), Lines("Envelope", {})
     values: list[tuple[str, str]] = []
     differing: list[tuple[str, str]] = []
-    runs = 0
-    for repeats, run in _runs(json.loads(schema)):
+    count = 0
+    for repeats, run in runs(json.loads(schema)):
         if not repeats:
             values.extend((f["name"], whole.value(f["type"])) for f in run)
             differing.extend((f["name"], quick.value(f["type"])) for f in run)
             continue
-        whole.say(f"s{runs} = i")
+        whole.say(f"s{count} = i")
         values.extend((f["name"], whole.value(f["type"])) for f in run)
-        whole.say(f"r{runs} = b[s{runs}:i]; n{runs} = i - s{runs}")
-        quick.say(f"if not b.startswith(r{runs}, i): return read_whole(b)")
-        quick.say(f"i += n{runs}")
-        runs += 1
-    names = "".join(f"r{n}, n{n}, " for n in range(runs))
+        whole.say(f"r{count} = b[s{count}:i]; n{count} = i - s{count}")
+        quick.say(f"if not b.startswith(r{count}, i): return read_whole(b)")
+        quick.say(f"i += n{count}")
+        count += 1
+    names = "".join(f"r{n}, n{n}, " for n in range(count))
     lines = [
         "def read_whole(b):",
         "    i = 0",
@@ -205,7 +205,7 @@ def _compile_envelope(schema: str, finish: FinishEnvelope) -> _ReadEnvelope:
     return cast("_ReadEnvelope", scope["read_envelope"])
 
 
-def _runs(fields: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
+def runs(fields: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
     """The fields in runs of those that mostly repeat, and of those that do not."""
     runs: list[tuple[bool, list[Any]]] = []
     for item in fields:

@@ -11,20 +11,37 @@ So for each writer's schema two functions are generated:
 - `splice` gives the body with the four fields filled.
 """
 
+import json
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, cast
 
 from foldline.errors import DecodeError, SchemaError
 from foldline.schemas.avro_bytes import data_bytes, long_bytes, time_bytes
-from foldline.schemas.front import Finish, FinishEnvelope, Lines, compiled, records_in
+from foldline.schemas.front import (
+    Finish,
+    FinishEnvelope,
+    Lines,
+    compiled,
+    literal,
+    records_in,
+    runs,
+)
 
 Spans = tuple[int, ...]
 """Begin and end of each filled field, in the order of the bytes, then the content's."""
 
-Whole = tuple[dict[str, Any], dict[str, Any], Spans]
-"""The envelope's fields, the event's own, and the spans."""
+Like = tuple[Any, ...]
+"""What is known of an envelope, for reading one that is like it: the next of its
+session, mostly. Of another's it only costs time: equal bytes are equal fields."""
+
+Whole = tuple[dict[str, Any], dict[str, Any], Spans, Like]
+"""The envelope's fields, the event's own, the spans, and what the next may be like."""
+
+Splice = Callable[[bytes, Spans, int, int, int, bytes | None], bytes]
+"""Gives a body with seq, recorded_at, rules_version and prev_hash filled in."""
 
 FILLED = {
     "seq": "long",
@@ -46,8 +63,8 @@ _FILL = {
 class Intake:
     """What admits events of one writer's schema."""
 
-    read: Callable[[bytes], Whole]
-    splice: Callable[[bytes, Spans, int, int, int, bytes | None], bytes]
+    read: Callable[[bytes, Like | None], Whole]
+    splice: Splice
 
 
 class _Walk(Lines):
@@ -55,7 +72,9 @@ class _Walk(Lines):
 
     def value(self, schema: Any) -> str:
         """Read a value; a boolean must be one of two bytes, or readers would disagree."""
-        kind = cast("dict[str, Any]", schema)["type"] if isinstance(schema, dict) else schema
+        kind = (
+            cast("dict[str, Any]", schema)["type"] if isinstance(schema, dict) else schema
+        )
         if kind == "boolean":
             self.say("if b[i] > 1: negative(i)")
         return super().value(schema)
@@ -128,35 +147,27 @@ def compile_intake(
     Raises:
         SchemaError: a type that events do not use, or an envelope that cannot be filled.
     """
-    order = [item["name"] for item in envelope if item["name"] in FILLED]
     _check_filled(name, envelope)
     walk = _Walk(name, records_in(envelope))
-    fields = _envelope_lines(walk, envelope)
-    walk.say("c0 = i")
     own = walk.own(front, finish)
     for item in content:
         walk.skip(item["type"])
-    spans = "".join(f"s_{field}, e_{field}, " for field in order)
+    spans = _spans(_order(envelope))
     lines = [
-        "def read(b):",
-        "    i = 0",
+        "def read(b, like):",
+        f"    envelope, i, {spans}like = read_envelope(b, like)",
+        "    c0 = i",
         *walk.lines,
         "    if i != len(b): raise DecodeError(f'{len(b) - i} bytes after the record')",
-        f"    return finish_envelope({fields}), {own}, ({spans}c0)",
-        "def splice(b, spans, seq, recorded_at, rules_version, prev_hash):",
-        f"    {spans}_ = spans",
-        f"    return b''.join(({_pieces(order)}))",
+        f"    return envelope, {own}, ({spans}c0), like",
     ]
+    read_envelope, splice = _compile_envelope(json.dumps(envelope), finish_envelope)
     scope: dict[str, Any] = {
-        "finish_envelope": finish_envelope,
+        "read_envelope": read_envelope,
         "models": finish.models,
         "missing": finish.missing,
-        "long_bytes": long_bytes,
-        "time_bytes": time_bytes,
-        "hash_bytes": hash_bytes,
     }
-    scope = compiled(name, lines, scope)
-    return Intake(scope["read"], scope["splice"])
+    return Intake(compiled(name, lines, scope)["read"], splice)
 
 
 def _check_filled(name: str, envelope: Sequence[Any]) -> None:
@@ -166,16 +177,101 @@ def _check_filled(name: str, envelope: Sequence[Any]) -> None:
         raise SchemaError(name, [f"{field} cannot be filled" for field in wrong])
 
 
-def _envelope_lines(walk: _Walk, envelope: Sequence[Any]) -> str:
-    values: list[str] = []
-    for item in envelope:
-        name = item["name"]
-        if name in FILLED:
-            walk.say(f"s_{name} = i")
-        values.append(f"{name!r}: {walk.value(item['type'])}")
-        if name in FILLED:
-            walk.say(f"e_{name} = i")
-    return "{" + ", ".join(values) + "}"
+def _order(envelope: Sequence[Any]) -> list[str]:
+    return [item["name"] for item in envelope if item["name"] in FILLED]
+
+
+def _spans(order: Sequence[str]) -> str:
+    return "".join(f"s_{field}, e_{field}, " for field in order)
+
+
+@lru_cache(maxsize=64)
+def _compile_envelope(schema: str, finish: FinishEnvelope) -> tuple[Any, Splice]:
+    """The two functions of an envelope: for all the types that have it, and no other.
+
+    The first is two: one reads all of an envelope, one only what differs from a like
+    one. What is known of that: the bytes of each run of fields that repeat, where in
+    them a field to be filled lies, and the finished fields.
+    """
+    envelope: list[Any] = json.loads(schema)
+    order = _order(envelope)
+    parts = _Parts(_Walk("Envelope", {}), _Walk("Envelope", {}))
+    for repeats, run in runs(envelope):
+        if repeats:
+            parts.repeating(run)
+        else:
+            parts.differing(run)
+    lines = [
+        "def read_whole(b):",
+        "    i = 0",
+        *parts.whole.lines,
+        "    if i > len(b): raise DecodeError('truncated')",
+        f"    envelope = finish({literal(parts.values)})",
+        f"    like = (token, {parts.known}envelope)",
+        f"    return envelope.copy(), i, {_spans(order)}like",
+        "def read_envelope(b, like):",
+        "    if like is None or like[0] is not token: return read_whole(b)",
+        f"    _, {parts.known}envelope = like",
+        "    i = 0",
+        *parts.quick.lines,
+        "    envelope = envelope.copy()",
+        *(f"    envelope[{name!r}] = {value}" for name, value in parts.changed),
+        f"    return envelope, i, {_spans(order)}like",
+        "def splice(b, spans, seq, recorded_at, rules_version, prev_hash):",
+        f"    {_spans(order)}_ = spans",
+        f"    return b''.join(({_pieces(order)}))",
+    ]
+    scope: dict[str, Any] = {
+        "finish": finish,
+        "token": object(),
+        "long_bytes": long_bytes,
+        "time_bytes": time_bytes,
+        "hash_bytes": hash_bytes,
+    }
+    scope = compiled("Envelope", lines, scope)
+    return scope["read_envelope"], scope["splice"]
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The lines of both ways to read an envelope, and what the quick one must know."""
+
+    whole: _Walk
+    quick: _Walk
+    values: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    changed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    known: str = ""
+    runs: int = 0
+
+    def differing(self, run: Sequence[Any]) -> None:
+        """Fields that both read."""
+        for item in run:
+            name = item["name"]
+            for walk, values in ((self.whole, self.values), (self.quick, self.changed)):
+                if name in FILLED:
+                    walk.say(f"s_{name} = i")
+                values.append((name, walk.value(item["type"])))
+                if name in FILLED:
+                    walk.say(f"e_{name} = i")
+
+    def repeating(self, run: Sequence[Any]) -> None:
+        """Fields that the quick one only compares."""
+        number = self.runs
+        self.runs += 1
+        self.known += f"r{number}, n{number}, "
+        self.whole.say(f"s{number} = i")
+        self.quick.say(f"if not b.startswith(r{number}, i): return read_whole(b)")
+        for item in run:
+            name = item["name"]
+            if name in FILLED:
+                self.whole.say(f"s_{name} = i; f_{name} = i - s{number}")
+            self.values.append((name, self.whole.value(item["type"])))
+            if name in FILLED:
+                self.whole.say(f"e_{name} = i; t_{name} = i - s{number}")
+                self.quick.say(f"s_{name} = i + f_{name}; e_{name} = i + t_{name}")
+                self.known += f"f_{name}, t_{name}, "
+        self.whole.say(f"r{number} = b[s{number}:i]; n{number} = i - s{number}")
+        self.quick.say(f"i += n{number}")
 
 
 def _pieces(order: Sequence[str]) -> str:
@@ -192,14 +288,19 @@ def hash_bytes(digest: bytes | None) -> bytes:
     return b"\x00" if digest is None else b"\x02" + data_bytes(digest)
 
 
-def read_whole(intake: Intake, body: bytes) -> Whole:
+def read_whole(intake: Intake, body: bytes, like: Like | None) -> Whole:
     """Read with an intake; whatever its lines stumble over is one kind of error.
+
+    Args:
+        intake: that of the writer's schema.
+        body: the append, without its frame.
+        like: what `read_whole` gave for an envelope that this one may be like.
 
     Raises:
         DecodeError: junk, truncated, bytes left over.
     """
     try:
-        return intake.read(body)
+        return intake.read(body, like)
     except (IndexError, UnicodeDecodeError, struct.error) as error:
         raise DecodeError(repr(error)) from error
     except (LookupError, TypeError, AttributeError) as error:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
@@ -40,8 +41,8 @@ PAUSE_MS = 500
 SAY_EVERY_MS = 10_000
 """How often one that waits for the registry says so."""
 
-_ABSENT = frozenset({40401, 40402, 40403, 40408})
-"""What a registry says where it has no such subject, version, schema, or own level."""
+_ABSENT = frozenset({40401, 40402, 40403})
+"""What a registry says where it has no such subject, version or schema."""
 
 _log = logging.getLogger(__name__)
 
@@ -194,9 +195,9 @@ def is_absent(error: Exception) -> bool:
 
 
 def _own_words(error: "Exception") -> bool:
-    """Whether a registry says it: its codes have five digits, a proxy's have none."""
+    """Whether a registry says it: what a proxy or another service says has no code."""
     code = getattr(error, "error_code", None)
-    return isinstance(code, int) and code >= 400  # noqa: PLR2004
+    return isinstance(code, int) and code >= 0  # the client's own for none is -1
 
 
 def registry_of(settings: Settings) -> RegistryClient:
@@ -255,13 +256,13 @@ def frozen_versions() -> list[tuple[str, int]]:
     return [(n, v) for n in sorted(names_in(FOLDER)) for v in versions_of(FOLDER, n)]
 
 
-def frozen_text(name: str, version: int) -> str:
+def frozen_text(name: str, version: int, *, folder: Path = FOLDER) -> str:
     """A frozen schema as it is registered: compact, without its docs.
 
     Raises:
-        KeyError: foldline has no such record, or no such version of it.
+        KeyError: there is no such record, or no such version of it.
     """
-    path = path_of(FOLDER, name, version)
+    path = path_of(folder, name, version)
     if not path.exists():
         raise KeyError(f"{name} v{version}")
     text = json.dumps(without_docs(load(path)), separators=(",", ":"))

@@ -1,8 +1,7 @@
 """Snapshots: a state as registered Avro bytes, and the hash that tells two states apart.
 
 The schema is made from the dataclasses of `foldline.schemas.state`. Dictionaries become
-arrays sorted by their key; counters become arrays of {name, count}; the window of event
-ids becomes one run of 16 bytes each. The hash leaves out the chain head and the log
+arrays sorted by their key; counters become arrays of {name, count}. The hash leaves out the chain head and the log
 times, so that the same appends give the same hash on every log.
 """
 
@@ -10,7 +9,6 @@ import dataclasses
 import hashlib
 import types
 import typing
-from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,7 +16,7 @@ from foldline.errors import DecodeError
 from foldline.schemas.avro_io import parsed, read, write
 from foldline.schemas.avsc import NAMESPACE
 from foldline.schemas.record import Record
-from foldline.schemas.state import FOLD_VERSION, WINDOW, SessionState
+from foldline.schemas.state import FOLD_VERSION, SessionState
 
 _PRIMITIVES: dict[Any, str] = {
     str: "string",
@@ -67,8 +65,6 @@ def _schema(hint: Any, named: set[str]) -> Any:
         if arguments[1] is int:
             return {"type": "array", "items": _count_schema(named)}
         return {"type": "array", "items": _schema(arguments[1], named)}
-    if origin is deque:
-        return "bytes"
     if hint in _PRIMITIVES:
         return _PRIMITIVES[hint]
     return _record(hint, named)
@@ -139,8 +135,6 @@ def _encoder(hint: Any, *, hashed: bool) -> _Encode | None:
         item = _encoder(arguments[1], hashed=hashed)
         assert item is not None  # noqa: S101 - every listed thing is a record
         return lambda things: [item(thing) for _, thing in sorted(things.items())]
-    if origin is deque:
-        return lambda ids: bytes.fromhex("".join(ids).replace("-", ""))
     if hint in _PRIMITIVES:
         return None
     return _record_encoder(hint, hashed=hashed)
@@ -185,23 +179,9 @@ def _decoder(hint: Any) -> _Encode | None:
             key = "key"
         assert item is not None  # noqa: S101 - every listed thing is a record
         return lambda things: {thing[key]: item(thing) for thing in things}
-    if origin is deque:
-        return _decode_window
     if hint in _PRIMITIVES:
         return None
     return _record_decoder(hint)
-
-
-def _decode_window(ids: bytes) -> deque[str]:
-    digits = ids.hex()
-    return deque(
-        (
-            f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-{digits[i + 12 : i + 16]}"
-            f"-{digits[i + 16 : i + 20]}-{digits[i + 20 : i + 32]}"
-            for i in range(0, len(digits), 32)
-        ),
-        maxlen=WINDOW,
-    )
 
 
 def _record_decoder(cls: Any) -> _Encode:

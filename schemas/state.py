@@ -7,10 +7,9 @@ States are mutable inside the fold, for speed, and handed out by value: see
 `foldline.processors.fold`. Times are log times in microseconds; 0 means none.
 """
 
-from collections import deque
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from operator import attrgetter
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
 FOLD_VERSION = 1
@@ -18,6 +17,9 @@ FOLD_VERSION = 1
 
 WINDOW = 128
 """W: how many event ids a state remembers, to answer a resend with DUPLICATE."""
+
+ID_BYTES = 16
+"""How many bytes an event id has in a state's window."""
 
 FINISHED_KEPT = 16
 """How many finished calls, and model calls for usage corrections, a state lists."""
@@ -80,13 +82,44 @@ EXECUTING: frozenset[str] = frozenset({CALL_RUNNING, CALL_CANCELLING, CALL_TIMED
 """Statuses in which a tool may be running in the foreground."""
 
 
+def id_bytes(event_id: str) -> bytes:
+    """An event id as the window has it; what is no UUID (in no log) is hashed."""
+    try:
+        found = bytes.fromhex(event_id.replace("-", ""))
+    except ValueError:
+        found = b""
+    if len(found) == ID_BYTES:
+        return found
+    return hashlib.sha256(event_id.encode(errors="replace")).digest()[:ID_BYTES]
+
+
 Part = TypeVar("Part")
 
 
-def copier(cls: type[Part]) -> Callable[[Part], Part]:
-    """What makes another of the same values; `copy.copy` takes ten times as long."""
-    values = attrgetter(*(item.name for item in fields(cast("Any", cls))))
-    return lambda part: cls(*values(part))
+def copier(cls: type[Part], **anew: Callable[[Any], Any]) -> Callable[[Part], Part]:
+    """What makes another of the same values; `copy.copy` takes ten times as long.
+
+    It is generated, one line for each field, which is twice as quick as a loop.
+
+    Args:
+        cls: a dataclass with slots.
+        anew: by field, what makes a value of its own where there is one (true, that is;
+            what is empty and a dictionary is always made anew).
+    """
+    lines = ["def copied(part):", "    other = new(cls)"]
+    for item in fields(cast("Any", cls)):
+        name = item.name
+        value = f"part.{name}"
+        if name in anew:
+            empty = "{}" if item.default_factory is not MISSING else "v"
+            lines.append(f"    v = part.{name}")
+            value = f"anew_{name}(v) if v else {empty}"
+        lines.append(f"    other.{name} = {value}")
+    lines.append("    return other")
+    scope: dict[str, Any] = {f"anew_{name}": copied for name, copied in anew.items()}
+    scope |= {"new": object.__new__, "cls": cls}
+    exec("\n".join(lines), scope)  # noqa: S102 - our own text, of our own fields' names
+    return cast("Callable[[Part], Part]", scope["copied"])
 
 
 @dataclass(slots=True)
@@ -308,7 +341,11 @@ class CallUsage:
 
 @dataclass(slots=True)
 class SessionState:
-    """The fold of one session's events."""
+    """The fold of one session's events.
+
+    `window` is the last WINDOW event ids, ID_BYTES each, the newest last: one run of
+    bytes, because every append looks through it and every batch copies it.
+    """
 
     session_id: str
     tenant: str = "default"
@@ -358,7 +395,7 @@ class SessionState:
     counts: dict[str, int] = field(default_factory=dict[str, int])
     anomalies: dict[str, int] = field(default_factory=dict[str, int])
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    window: deque[str] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    window: bytes = b""
     created_at: int = 0
     recorded_at: int = 0
     chain_head: bytes = b""
@@ -391,8 +428,23 @@ class SessionState:
         """The seq of a recent event, or of the creation; None when not remembered."""
         if event_id == self.created_event_id:
             return self.fork_seq + 1
-        try:
-            place = self.window.index(event_id)
-        except ValueError:
-            return None
-        return self.seq - len(self.window) + 1 + place
+        window, wanted = self.window, id_bytes(event_id)
+        at = window.find(wanted)
+        while at % ID_BYTES and at > 0:  # across two ids: by chance, and not it
+            at = window.find(wanted, at + 1)
+        return None if at < 0 else self.seq + 1 - (len(window) - at) // ID_BYTES
+
+    def remember(self, event_id: str) -> None:
+        """Take the id of the newest event into the window."""
+        room = ID_BYTES - WINDOW * ID_BYTES
+        self.window = self.window[room:] + id_bytes(event_id)
+
+    @property
+    def event_ids(self) -> list[str]:
+        """The ids in the window, the newest last."""
+        digits = self.window.hex()
+        return [
+            f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-{digits[i + 12 : i + 16]}"
+            f"-{digits[i + 16 : i + 20]}-{digits[i + 20 : i + 32]}"
+            for i in range(0, len(digits), 2 * ID_BYTES)
+        ]

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 
-from foldline.errors import LogUnavailableError
+from foldline.errors import LogUnavailableError, UncertainAppendError
 from foldline.processors.blobs import BlobStore
 from foldline.processors.log import Leases, Log, SessionSummary
 from foldline.processors.memory_log import MemoryLog
@@ -33,6 +33,8 @@ class FaultyLog:
         self.batches: list[list[Append]] = []
         self.lose_before = 0
         """How many of the next appends are not recorded and not answered."""
+        self.uncertain = False
+        """Whether it does not even say that they are not recorded."""
         self.lose_after = 0
         """How many of the next appends are recorded and not answered."""
         self.lose_types: frozenset[str] = frozenset()
@@ -56,11 +58,12 @@ class FaultyLog:
             lost = bool(self.lose_types & {append.schema_name for append in appends})
             if lost or self.lose_before:
                 self.lose_before = max(self.lose_before - 1, 0)
-                raise LogUnavailableError(self.url, "told to lose it before")
+                kind = UncertainAppendError if self.uncertain else LogUnavailableError
+                raise kind(self.url, "told to lose it before")
             verdicts = self._log.append(appends)
             if self.lose_after:
                 self.lose_after -= 1
-                raise LogUnavailableError(self.url, "told to lose the answer")
+                raise UncertainAppendError(self.url, "told to lose the answer")
             return verdicts
 
     def events(

@@ -54,7 +54,7 @@ def test_every_number_among_the_settings_has_bounds() -> None:
     numbers = [n for n, info in Settings.model_fields.items() if info.annotation is int]
     assert len(numbers) > 10
     for name in numbers:
-        for value in (-1, 2**62):
+        for value in (-2, 2**62):  # -1 of a port: none
             with pytest.raises(SettingsError):
                 Settings(**{name: value})  # pyright: ignore[reportArgumentType]
 
@@ -78,3 +78,21 @@ def test_a_crash_point_that_does_not_exist_is_refused(value: str) -> None:
     )
     assert done.returncode == 1
     assert f"SettingsError: FOLDLINE_CRASH_AT={value!r}" in done.stderr
+
+
+def test_an_owner_renews_its_lease_before_it_runs_out() -> None:
+    with pytest.raises(SettingsError, match="FOLDLINE_LEASE_RENEW_MS='500'.*LEASE_TTL_MS"):
+        Settings(lease_ttl_ms=500, lease_renew_ms=500)
+    assert Settings(lease_ttl_ms=500, lease_renew_ms=499).lease_renew_ms == 499
+
+
+def test_a_password_for_the_brokers_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where settings are printed, nor where they are refused."""
+    monkeypatch.setenv("FOLDLINE_KAFKA__EXTRA__SASL_PASSWORD", "hunter2")
+    settings = Settings()
+    assert settings.kafka.extra == {"sasl.password": "hunter2"}
+    assert "hunter2" not in repr(settings)
+    monkeypatch.setenv("FOLDLINE_KAFKA__EXTRA", '["hunter2"]')
+    with pytest.raises(SettingsError) as caught:
+        Settings()
+    assert "hunter2" not in str(caught.value)

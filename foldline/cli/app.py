@@ -31,9 +31,12 @@ from foldline.cli.failures import (
 from foldline.cli.imports import import_
 from foldline.cli.output import Output
 from foldline.cli.schemas import schemas
+from foldline.cli.serve import serve
 from foldline.cli.sessions import sessions
 from foldline.cli.show import show
 from foldline.cli.states import state
+from foldline.cli.tokens import tokens
+from foldline.cli.topics import topics
 from foldline.cli.verify import verify
 from foldline.cli.worker import worker
 
@@ -78,10 +81,13 @@ for _name, _command in (
     ("append", append),
     ("verify", verify),
     ("import", import_),
+    ("serve", serve),
     ("worker", worker),
 ):
     app.command(_command, name=_name, help_epilogue="")
 app.command(schemas)
+app.command(tokens)
+app.command(topics)
 
 
 @app.meta.default

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foldline.processors.log import Log
     from foldline.processors.stored import AuditableLog
     from foldline.producers.redaction import Redactor
+    from foldline.schemas.registry_client import RegistryClient
     from foldline.settings import Settings
 
 SESSIONS_SEARCHED_MAX = 100_000
@@ -44,6 +45,26 @@ class Context:
         if self.url is None:
             return settings
         return settings.model_copy(update={"url": self.url})
+
+    def settings_for(self, registry: str | None) -> "Settings":
+        """The settings, with --registry in the place of FOLDLINE_REGISTRY_URL."""
+        settings = self.settings()
+        if registry is None:
+            return settings
+        return settings.model_copy(update={"registry_url": registry})
+
+    @contextmanager
+    def registry(self, url: str | None) -> Generator["RegistryClient"]:
+        """The registry of the log, which answers; says so while it waits for it."""
+        from foldline.schemas.registry_client import registry_of  # late: see above
+
+        settings = self.settings_for(url)
+        registry = registry_of(settings)
+        try:
+            registry.wait_ready(settings.registry_wait_ms, say=self.out.remark)
+            yield registry
+        finally:
+            registry.close()
 
     @contextmanager
     def writing(self) -> Generator["AuditableLog"]:

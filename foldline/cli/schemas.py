@@ -89,23 +89,65 @@ def freeze(
 
 
 @schemas.command
+def register(
+    *,
+    registry: str | None = None,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Register every frozen schema, FULL_TRANSITIVE; what is registered stays as it is.
+
+    A step of a deployment, before `foldline topics create` and before workers of a new
+    version start: producers and workers never register.
+
+    Args:
+        registry: The registry's Confluent API (env FOLDLINE_REGISTRY_URL).
+        context: Where to read and write.
+    """
+    from foldline.schemas.registration import register as register_all  # late: see above
+
+    with context.registry(registry) as client:
+        rows = register_all(client)
+    new = [row for row in rows if row.new]
+    if context.out.json:
+        from foldline.projections.views import plain  # late: see above
+
+        known = len(rows) - len(new)
+        context.out.record({"registered": plain(new), "already_registered": known})
+        return OK
+    for row in new:
+        context.out.line((f"{row.subject} ", "bold"), (f"v{row.version}", "cyan"))
+    context.out.line((f"{len(new)} new", "green"), (f", {len(rows)} registered", ""))
+    return OK
+
+
+@schemas.command
 def check(
     *,
     folder: Path | None = None,
+    registry: str | None = None,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
     """Compare models with frozen schemas, and versions with each other.
 
     Exit code 1 if a model no longer matches its newest frozen version, a frozen file
-    was changed, or two versions are not FULL_TRANSITIVE.
+    was changed, or two versions are not FULL_TRANSITIVE. With --registry also if one is
+    not registered, or its subject is not FULL_TRANSITIVE, or the registry would refuse
+    it.
 
     Args:
         folder: Where they are kept; the source tree's own without it.
+        registry: The registry's Confluent API; without it nothing is asked.
         context: Where to read and write.
     """
     from foldline.schemas.compat import check as check_schemas  # late: see above
 
     problems = check_schemas(folder)
+    if registry is not None:
+        from foldline.schemas.frozen import FOLDER  # late: see above
+        from foldline.schemas.registration import check_registered
+
+        with context.registry(registry) as client:
+            problems += check_registered(client, folder=folder or FOLDER)
     _show_problems(context, problems)
     return NO if problems else OK
 

@@ -32,6 +32,11 @@ class LogContract(VerdictContract, ReadingContract):
         raise NotImplementedError
 
     @pytest.fixture
+    def tenant(self) -> str:
+        """A tenant of nobody else; override where the log itself says whose it is."""
+        return new_id()
+
+    @pytest.fixture
     def log(self, make_log: MakeLog) -> Iterator[Log]:
         """The log, open."""
         log = make_log(clock=wall_clock)

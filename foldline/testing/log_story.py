@@ -6,6 +6,7 @@ story.when(TurnStarted(trigger="USER")).then("ILLEGAL", rule="status")
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import uuid_utils
@@ -108,7 +109,7 @@ class LogStory:
             chosen.setdefault("turn_id", TURN)
         append = make_append(self.session_id, event, **chosen)
         envelope = append.envelope.model_copy(update={"tenant": self.tenant})
-        return append._replace(envelope=envelope)
+        return replace(append, envelope=envelope)
 
     def given(self, *events: KnownEvent) -> Self:
         """These happened: all are appended, in one batch, and must be accepted."""

@@ -94,7 +94,7 @@ class ReadingContract:
     def test_a_state_that_was_handed_out_is_the_callers(self, story: LogStory) -> None:
         mine = story.state
         mine.counts["UserMessage"] = 99
-        mine.window.clear()
+        mine.calls.clear()
         mine.seq = 77
         assert story.seq == 1
         story.when(said()).then(ACCEPTED, seq=2)
@@ -160,8 +160,10 @@ class ReadingContract:
         writer.join()
         assert [recorded.seq for recorded in found] == [1]
 
-    def test_sessions_are_listed_the_most_recent_first(self, make_log: MakeLog) -> None:
-        log, tenant = make_log(clock=ticking()), new_id()
+    def test_sessions_are_listed_the_most_recent_first(
+        self, make_log: MakeLog, tenant: str
+    ) -> None:
+        log = make_log(clock=ticking())
         old = LogStory(log, tenant=tenant).given(created())
         new = LogStory(log, tenant=tenant).given(created())
 

@@ -77,6 +77,11 @@ def as_file(properties: dict[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
-def registry_environment(*, host: str, port: int) -> dict[str, str]:
+def registry_environment(*, host: str, port: int, management_port: int) -> dict[str, str]:
     """The environment of the schema registry (Apicurio, kept in memory)."""
-    return {"QUARKUS_HTTP_HOST": host, "QUARKUS_HTTP_PORT": str(port)}
+    return {
+        "QUARKUS_HTTP_HOST": host,
+        "QUARKUS_HTTP_PORT": str(port),
+        "QUARKUS_MANAGEMENT_HOST": host,
+        "QUARKUS_MANAGEMENT_PORT": str(management_port),
+    }

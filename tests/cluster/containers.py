@@ -29,6 +29,7 @@ from tests.cluster.processes import free_ports
 KAFKA_IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 REGISTRY_IMAGE = f"apicurio/apicurio-registry:{REGISTRY_VERSION}"
 REGISTRY_PORT = 8080
+REGISTRY_MANAGEMENT_PORT = 9000
 
 STARTED = r".*Kafka Server started.*"
 START_TIMEOUT_S = 120
@@ -55,6 +56,15 @@ def container_environment(port: int) -> dict[str, str]:
         f"PLAINTEXT://:{CONTAINER_PORT},CONTROLLER://:{CONTAINER_CONTROLLER_PORT}"
     )
     return as_environment(settings)
+
+
+def container_registry_environment() -> dict[str, str]:
+    """Everything that the registry's container is told."""
+    return registry_environment(
+        host="0.0.0.0",  # noqa: S104 - in its container
+        port=REGISTRY_PORT,
+        management_port=REGISTRY_MANAGEMENT_PORT,
+    )
 
 
 class ApacheKafkaContainer(DockerContainer):
@@ -84,7 +94,7 @@ class RegistryContainer(DockerContainer):
     def __init__(self, image: str = REGISTRY_IMAGE) -> None:
         super().__init__(image)
         self.with_exposed_ports(REGISTRY_PORT)
-        for name, text in registry_environment(host="0.0.0.0", port=REGISTRY_PORT).items():  # noqa: S104 - in its container
+        for name, text in container_registry_environment().items():
             self.with_env(name, text)
         up = HttpWaitStrategy(REGISTRY_PORT, "/apis/ccompat/v7/subjects")
         self.waiting_for(up.with_startup_timeout(START_TIMEOUT_S))

@@ -114,7 +114,7 @@ class JarRegistry:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        (self._port,) = free_ports(1)
+        self._port, self._management_port = free_ports(2)
         self._home = jars.registry_home()
         self._java = str(jars.java(jars.REGISTRY_JAVA))
         self.url = f"http://{HOST}:{self._port}/apis/ccompat/v7"
@@ -151,6 +151,8 @@ class JarRegistry:
         return Process(
             [self._java, *REGISTRY_OPTIONS, "-jar", str(program)],
             log=self._folder / "registry.log",
-            environment=registry_environment(host=HOST, port=self._port),
+            environment=registry_environment(
+                host=HOST, port=self._port, management_port=self._management_port
+            ),
             folder=program.parent,
         )

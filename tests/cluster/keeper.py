@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.cluster.backends import STATE
 from tests.cluster.jar_cluster import JarCluster, JarRegistry
+from tests.cluster.logs import registered
 
 LOOK_EVERY_S = 0.5
 
@@ -45,6 +46,7 @@ def main() -> None:
 
 
 def _keep(folder: Path, owner: int, bootstrap: str, registry: str) -> None:
+    registered(registry)  # once, before workers of the run do it side by side
     text = json.dumps({"bootstrap": bootstrap, "registry": registry})
     new = folder / (STATE + ".new")
     new.write_text(text, encoding="utf-8")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foldline import kafka, kafka_admin, kafka_meta
+from foldline.errors import SchemaError
 from foldline.processors.admission import RULES_VERSION
 from foldline.schemas.registration import register
 from foldline.schemas.registry_client import RegistryClient, registry_of
@@ -118,8 +119,11 @@ def registered(registry_url: str) -> tuple[RegistryClient, tuple[int, ...]]:
     settings = Settings(registry_url=registry_url, subject_prefix=SUBJECTS)
     registry = registry_of(settings)
     registry.wait_ready(settings.registry_wait_ms)
-    register(registry)
-    return registry, registry.event_ids()
+    try:
+        return registry, registry.event_ids()
+    except SchemaError:
+        register(registry)
+        return registry, registry.event_ids()
 
 
 @dataclass(slots=True)

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.kafka
 
 def test_a_fresh_log_says_what_it_is_and_has_its_rules(fresh_log: FreshLog) -> None:
     said = read_said(fresh_log.cluster, fresh_log.settings)
-    assert said.meta and said.rules
+    assert said.meta
+    assert said.rules
     assert said.meta.partitions == said.rules.partitions == fresh_log.partitions
     assert find_drift(fresh_log.cluster, fresh_log.settings, partitions=2) == []
 

@@ -200,7 +200,7 @@ def test_a_state_stays_small_however_long_the_session_is() -> None:
         sizes.append(len(encode_snapshot(story.state)))
     assert max(sizes) < TYPICAL_STATE_MAX_BYTES
     assert max(sizes[100:]) - min(sizes[50:100]) < 64  # seqs and counts get longer
-    assert len(story.state.window) == WINDOW
+    assert len(story.state.event_ids) == WINDOW
     assert len(story.state.finished) == FINISHED_KEPT
     assert story.state.counts["ToolExecutionCompleted"] == 300
     assert story.state.usage.input_tokens == 15_000

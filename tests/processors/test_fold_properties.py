@@ -131,7 +131,7 @@ def test_the_hash_does_not_depend_on_log_times(happened: list[KnownEvent]) -> No
 def test_every_list_of_a_state_keeps_its_bound(happened: list[KnownEvent]) -> None:
     """What is full is counted, so a state is small whatever happened."""
     state = mirrored(happened * 4).state
-    assert len(state.window) <= WINDOW
+    assert len(state.event_ids) <= WINDOW
     assert len(state.finished) <= FINISHED_KEPT
     assert len(state.model_usage) <= FINISHED_KEPT
     assert len(state.calls) <= LIMITS["open_calls"] + FINISHED_KEPT

@@ -116,7 +116,9 @@ async def test_an_owner_that_closed_its_client_gives_its_lease_up() -> None:
 async def test_an_owner_that_no_longer_renews_is_taken_for_dead() -> None:
     """Its lease runs out by the log's clock."""
     log = memory()
-    frozen = client(log, Settings(lease_ttl_ms=50, lease_renew_ms=60_000))
+    frozen = client(
+        log, Settings().model_copy(update={"lease_ttl_ms": 50, "lease_renew_ms": 60_000})
+    )
     async with frozen, client(log) as second:
         await frozen.create(agent="a", session_id="s")
         while True:

@@ -4,7 +4,12 @@ import asyncio
 
 import pytest
 
-from foldline.errors import AppendRefusedError, FencedError, LogUnavailableError
+from foldline.errors import (
+    AppendRefusedError,
+    FencedError,
+    LogUnavailableError,
+    UncertainAppendError,
+)
 from foldline.producers.model import (
     ModelResponse,
     ToolRequest,
@@ -24,7 +29,7 @@ from foldline.schemas.events import (
     ToolCallValidated,
     TurnEnded,
 )
-from tests.harness import client, count, memory, model_says, one_turn, types_in
+from tests.harness import QUICK, client, count, memory, model_says, one_turn, types_in
 
 ECHO = ToolRequest("echo", '{"say": "hi"}', "X")
 
@@ -207,6 +212,34 @@ async def test_an_answer_that_the_log_did_not_take_is_recorded_by_the_same_again
             await turn.run_tools(calls, TOOLS)
         assert await count(owned, "AssistantMessage") == 1
         assert await count(owned, "ToolCallRequested") == 1
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_beginning_that_may_be_recorded_is_ended_before_anything_else(
+    recorded: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """A turn, a model call: the next one begins as if they had never been."""
+    log = memory()
+    log.uncertain = True
+    lost = QUICK.resend_max + 1
+
+    def lose() -> None:
+        log.lose_after, log.lose_before = (lost, 0) if recorded else (0, lost)
+
+    async with client(log) as own:
+        owned = await own.create(agent="a")
+        lose()
+        with pytest.raises(UncertainAppendError):
+            await owned.turn("go").__aenter__()
+        async with owned.turn("go") as turn:
+            lose()
+            with pytest.raises(UncertainAppendError):
+                await turn.model_call(model="x").__aenter__()
+            async with turn.model_call(model="x") as call:
+                await call.complete(ModelResponse.of("ok"))
+        state = await owned.state()
+        assert (state.status, state.model_calls) == ("IDLE", {})
+        assert await count(owned, "TurnEnded") == 2
 
 
 async def test_a_request_names_how_to_build_it_again() -> None:

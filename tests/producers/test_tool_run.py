@@ -15,6 +15,7 @@ from foldline.errors import (
     RedactionError,
     SettingsError,
     StartTooLateError,
+    UncertainAppendError,
 )
 from foldline.producers import execution
 from foldline.producers.client import connect
@@ -54,6 +55,7 @@ from foldline.schemas.events import (
 )
 from foldline.settings import Settings
 from tests.harness import (
+    QUICK,
     FaultyLog,
     client,
     count,
@@ -316,7 +318,36 @@ async def test_the_operation_id_follows_from_session_and_call() -> None:
         assert len(set(seen)) == 2
 
 
-# --- outcomes that the log does not take ---------------------------------------------
+# --- what the log does not take, or does not answer -----------------------------------
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_start_that_may_be_recorded_is_closed_as_not_executed(
+    recorded: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """Without a verdict the effect does not begin, and nobody finds an open call later."""
+    ran: list[str] = []
+
+    def run(arguments: Arguments, context: ToolContext) -> str:
+        ran.append(f"{arguments}{context.attempt}")
+        return "output"
+
+    log = memory()
+    async with turn_of(log) as (owned, turn):
+        calls = await model_says(turn, *calls_of("run"))
+        lost = QUICK.resend_max + 1
+        log.uncertain = True
+        log.lose_after, log.lose_before = (lost, 0) if recorded else (0, lost)
+        with pytest.raises(UncertainAppendError):
+            await turn.run_tools(calls, Toolbox(Tool(run)))
+        (result,) = await turn.run_tools(calls, Toolbox(Tool(run)))
+        assert isinstance(result, Failed)
+        assert result.executed == "NO"
+        assert ran == []
+        assert (await types_in(owned))[-2:] == [
+            "ToolExecutionStarted",
+            "ToolExecutionFailed",
+        ]
 
 
 async def test_an_outcome_that_was_not_taken_is_recorded_later_without_a_rerun() -> None:

@@ -1,0 +1,153 @@
+"""The topic `events` as a replica reads it: partitions by hand, from where it says."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+
+from foldline.errors import DecodeError, LogFormatError, ReadUnavailableError
+from foldline.kafka import Cluster, admin, reader_consumer
+from foldline.processors.event_store import EventRecord
+from foldline.processors.gate import Gate
+from foldline.processors.kafka_records import APPEND_OFFSET
+from foldline.schemas.codec import unframe
+from foldline.settings import Settings
+
+BATCH_RECORDS = 2_000
+"""How many records are taken in at once."""
+
+POLL_MS = 100
+"""How long a poll waits for a record."""
+
+ASK_TIMEOUT_MS = 5_000
+"""How long a broker may take to answer a question."""
+
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - named so by the library
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+
+
+@dataclass(slots=True)
+class Intake:
+    """What one poll gives of one partition.
+
+    Everything below `end` is in `records`, or is nothing that counts (-1: not known).
+    `skipped` are the offsets of records that no worker wrote.
+    """
+
+    records: list[EventRecord] = field(default_factory=list[EventRecord])
+    end: int = -1
+    skipped: list[int] = field(default_factory=list[int])
+    gone: bool = False
+    """Whether the broker has nothing at the offset that was asked for."""
+    error: str = ""
+
+
+class EventsTopic:
+    """One consumer of one log's events. Every method may be called from any thread.
+
+    Raises (each): ReadUnavailableError where the brokers do not answer.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self.name = cluster.names.events
+        self.url = cluster.url
+        self._gate = Gate(lambda: ReadUnavailableError(self.url, "the log is closed"))
+        self._admin: Any = admin(cluster, settings)
+        self._consumer: Any = reader_consumer(cluster, settings)
+
+    def bounds(self, partition: int, *, timeout_s: float) -> tuple[int, int]:
+        """The first offset of a partition, and the end of what is committed in it."""
+        place = TopicPartition(self.name, partition)
+        timeout_s = min(max(timeout_s, 0.001), ASK_TIMEOUT_MS / 1000)
+        with self._gate.inside():
+            try:
+                found = self._consumer.get_watermark_offsets(place, timeout=timeout_s)
+            except KafkaException as error:
+                raise ReadUnavailableError(self.url, str(error)) from error
+        if found is None:
+            raise ReadUnavailableError(self.url, "the broker does not answer in time")
+        return found
+
+    def topic_id(self) -> str:
+        """The id of the topic: another one for a topic that was made anew."""
+        with self._gate.inside():
+            asked = self._admin.describe_topics(
+                TopicCollection([self.name]), request_timeout=ASK_TIMEOUT_MS / 1000
+            )
+            try:
+                return str(asked[self.name].result(ASK_TIMEOUT_MS / 1000).topic_id)
+            except (KafkaException, TimeoutError) as error:
+                raise ReadUnavailableError(self.url, str(error)) from error
+
+    def assign(self, partition: int, offset: int) -> None:
+        """Read a partition from an offset on."""
+        with self._gate.inside():
+            place = TopicPartition(self.name, partition, offset)
+            self._consumer.incremental_assign([place])
+
+    def unassign(self, partition: int) -> None:
+        """Read a partition no further."""
+        # KafkaException: it was not assigned.
+        with self._gate.inside(), suppress(KafkaException):
+            self._consumer.incremental_unassign([TopicPartition(self.name, partition)])
+
+    def poll(self) -> dict[int, list[Any]]:
+        """The next messages, by partition; none after a while without any.
+
+        Waits for the first only: `consume` alone would wait until it had them all.
+        """
+        with self._gate.inside():
+            first = self._consumer.poll(POLL_MS / 1000)
+            if first is None:
+                return {}
+            rest = self._consumer.consume(BATCH_RECORDS - 1, 0)
+        found: dict[int, list[Any]] = {}
+        for message in (first, *rest):
+            found.setdefault(message.partition(), []).append(message)
+        return found
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if self._gate.close():
+            self._consumer.close()
+
+
+def intake_of(topic: str, messages: Sequence[Any]) -> Intake:
+    """Messages of one partition, as a store takes them.
+
+    Raises:
+        LogFormatError: a worker's record that is no framed event.
+    """
+    intake = Intake()
+    for message in messages:
+        error = message.error()
+        if error is None:
+            _add(topic, intake, message)
+        elif error.code() == _EOF:
+            intake.end = message.offset()
+        else:
+            intake.gone = error.code() in _GONE
+            intake.error = str(error)
+            break
+    return intake
+
+
+def _add(topic: str, intake: Intake, message: Any) -> None:
+    offset = message.offset()
+    intake.end = offset + 1
+    if not any(name == APPEND_OFFSET for name, _ in message.headers() or ()):
+        intake.skipped.append(offset)
+        return
+    try:
+        schema_id, body = unframe(message.value() or b"")
+    except DecodeError as error:
+        where = f"{topic} [{message.partition()}]"
+        raise LogFormatError(where, f"offset {offset}: {error}") from error
+    intake.records.append(EventRecord(offset, message.key() or b"", schema_id, body))

@@ -1,0 +1,33 @@
+"""A log with a worker that a module's tests share, and the environment to open it."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.logs import FreshLog, drop_log, make_log, running_worker
+from tests.cluster.shared import Broker
+
+
+@contextmanager
+def served_log(
+    broker: Broker, folder: Path, *, partitions: int = 2, **more: str | int
+) -> Generator[FreshLog]:
+    """A new log whose worker runs; `open_log(log.cluster.url)` opens it meanwhile.
+
+    Args:
+        broker: where.
+        folder: for what its processes write.
+        partitions: how many it has.
+        more: other settings.
+    """
+    log = make_log(broker, folder, partitions=partitions, **more)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in log.environment.items():
+                patch.setenv(name, value)
+            with running_worker(log):
+                yield log
+    finally:
+        drop_log(log)

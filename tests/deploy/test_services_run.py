@@ -1,0 +1,170 @@
+"""What docker-compose.yml starts, started without containers on a real broker.
+
+The same commands with the same environment, in the same order; only what a container
+network and its volumes give is put in other words: hosts, ports, folders. And topics and
+subjects have names of the test's own, for it shares its broker.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from pydantic import SecretStr
+
+import foldline
+from foldline.settings import Settings
+from tests.cluster.logs import SUBJECTS
+from tests.cluster.processes import Process, free_ports, wait_until
+from tests.cluster.shared import ROOT, Broker
+from tests.deploy import compose
+from tests.deploy.compose import Service
+
+READY_TIMEOUT_S = 90
+SCOPES = ("read", "append", "own")
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from foldline.cli import main; sys.exit(main())",
+]
+
+
+class Stand:
+    """What a container network would be: names and folders in words of this machine."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        worker_port, read_port = free_ports(2)
+        registry = urlsplit(broker.registry_url).netloc
+        self.folder = folder
+        for volume in ("state", "blobs", "tokens"):
+            (folder / volume).mkdir()
+        self.read_url = f"http://127.0.0.1:{read_port}"
+        self._words = {
+            "kafka:9092": broker.bootstrap,
+            "registry:8080": registry,
+            "/var/lib/foldline": str(folder),
+            "127.0.0.1:8081": f"127.0.0.1:{worker_port}",
+            "127.0.0.1:8080": f"127.0.0.1:{read_port}",
+        }
+        self._ports = {
+            "FOLDLINE_HEALTH_PORT": str(worker_port),
+            "FOLDLINE_HTTP_PORT": str(read_port),
+        }
+        self._names = {
+            "FOLDLINE_TOPIC_PREFIX": f"d{uuid.uuid4().hex[:12]}.",
+            "FOLDLINE_SUBJECT_PREFIX": SUBJECTS,
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def environment(self, service: Service) -> dict[str, str]:
+        """A service's environment; nothing of this process's own foldline."""
+        given = {name: self.said(text) for name, text in service["environment"].items()}
+        given |= {name: text for name, text in self._ports.items() if name in given}
+        outer = {n: v for n, v in os.environ.items() if not n.startswith("FOLDLINE_")}
+        return outer | given | self._names
+
+    def said(self, text: str) -> str:
+        """A text of the file, as it is on this machine."""
+        for there, here in self._words.items():
+            text = text.replace(there, here)
+        return text
+
+    def start(self, name: str) -> Process:
+        """Start a service that runs on."""
+        service = compose.services()[name]
+        (words,) = compose.foldline_commands(service)
+        return Process(
+            ["env", "-i", *_assigned(self.environment(service)), *COMMAND, *words],
+            log=self.folder / f"{name}.log",
+            folder=self.folder,
+        )
+
+    def run_to_its_end(self, name: str) -> None:
+        """Run a service's own script, with a `foldline` in its way."""
+        service = compose.services()[name]
+        command = [*service["entrypoint"], *service["command"]]
+        self._run([word.replace("$$", "$") for word in command], service)
+
+    def foldline(self, name: str, *words: str) -> str:
+        """What `docker compose exec NAME foldline ...` would print."""
+        return self._run(["foldline", *words], compose.services()[name])
+
+    def _run(self, command: Sequence[str], service: Service) -> str:
+        environment = self.environment(service)
+        environment["PATH"] = f"{self._programs()}:{environment['PATH']}"
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    def _programs(self) -> Path:
+        programs = self.folder / "bin"
+        if not programs.exists():
+            programs.mkdir()
+            script = f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n'
+            (programs / "foldline").write_text(script, encoding="utf-8")
+            (programs / "foldline").chmod(0o755)
+        return programs
+
+    def is_healthy(self, name: str) -> bool:
+        """What the service's health check says."""
+        kind, *command = compose.services()[name]["healthcheck"]["test"]
+        assert (kind, command[0]) == ("CMD", "python")
+        spoken = [sys.executable, *(self.said(word) for word in command[1:])]
+        return subprocess.run(spoken, capture_output=True, check=False).returncode == 0
+
+    def wait_healthy(self, name: str, process: Process) -> None:
+        """Wait as `docker compose up --wait` would."""
+
+        def healthy() -> bool:
+            assert process.running, process.said()[-3_000:]
+            return self.is_healthy(name)
+
+        wait_until(healthy, timeout_s=READY_TIMEOUT_S, what=lambda: process.said()[-3_000:])
+
+
+def _assigned(environment: dict[str, str]) -> Sequence[str]:
+    return [f"{name}={value}" for name, value in environment.items()]
+
+
+@pytest.fixture
+def stand(broker: Broker, tmp_path: Path) -> Stand:
+    return Stand(broker, tmp_path)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+async def test_init_worker_and_read_node_start_as_they_are_written(stand: Stand) -> None:
+    """In the order of depends_on; a session goes through; SIGTERM ends each in order."""
+    with ExitStack() as stack:
+        stand.run_to_its_end("init")
+        stand.run_to_its_end("init")  # again: it changes only what is missing
+        worker = stand.start("worker")
+        stack.callback(worker.kill)
+        read = stand.start("read")
+        stack.callback(read.kill)
+        stand.wait_healthy("worker", worker)
+        stand.wait_healthy("read", read)
+        scopes = [word for scope in SCOPES for word in ("--scope", scope)]
+        token = stand.foldline("read", "tokens", "add", "h1", "--kind", "HARNESS", *scopes)
+        settings = Settings(token=SecretStr(token.strip()))
+        async with foldline.connect(stand.read_url, settings=settings) as client:
+            session = await client.create(agent="deployed")
+            async with session.turn("hello"):
+                pass
+            await session.complete()
+            view = await client.open(session.session_id)
+            assert (await view.state()).status == "COMPLETED"
+        assert (read.terminate(), worker.terminate()) == (0, 0)
