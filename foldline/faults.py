@@ -6,6 +6,10 @@ is one comparison. `FOLDLINE_STOP_AT=CP_NAME:n` freezes it with SIGSTOP instead.
 `FOLDLINE_FAIL_AT=CP_NAME:n` raises InjectedFaultError every n-th time: what a worker
 meets when a broker refuses a step or its reply is lost.
 
+Those of a client's appends to Kafka stand behind the sending of a call's records
+(`CP_KAFKA_AFTER_SEND`), behind an acknowledgement (`CP_KAFKA_AFTER_ACK`) and before
+verdicts that came are looked at (`CP_KAFKA_BEFORE_VERDICT`).
+
 The crash points of a worker stand at the numbered steps of its batch:
 
 | crash point | stands |
@@ -34,9 +38,9 @@ from foldline.errors import SettingsError
 CRASH_POINTS: frozenset[str] = frozenset(
     {
         "CP_APPEND_BEFORE_SEND",
-        "CP_APPEND_AFTER_SEND",
-        "CP_APPEND_AFTER_ACK",
-        "CP_APPEND_BEFORE_VERDICT",
+        "CP_KAFKA_AFTER_SEND",
+        "CP_KAFKA_AFTER_ACK",
+        "CP_KAFKA_BEFORE_VERDICT",
         "CP_APPEND_BEFORE_COMMIT",
         "CP_APPEND_AFTER_COMMIT",
         "CP_APPEND_AFTER_VERDICT",

@@ -18,6 +18,7 @@ bounded: a full one shows as `BufferError` on produce, or as fetches that wait.
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -40,6 +41,9 @@ REQUEST_TIMEOUT_MS = 10_000
 
 RECONNECT_MAX_MS = 1_000
 """The longest pause between two tries to reach a broker (librdkafka's own is 10 s)."""
+
+RETRY_MS = 100
+"""The pause before a question that got no answer is asked again."""
 
 FETCH_WAIT_MS = 10
 """How long a worker's fetch lies at a broker: a resumed partition waits for it."""
@@ -272,12 +276,23 @@ def first_offset(consumer: Consumer, topic: str, partition: int, *, timeout_ms: 
     Assigning OFFSET_BEGINNING to a client that does not know the partition's leader yet
     costs half a second, which is librdkafka's pause before it asks for the offset.
 
+    While its leader changes, brokers even say that there is no such partition: it is
+    asked again until there is an answer.
+
     Raises:
-        KafkaException: no such partition, or no answer in time.
+        KafkaException: no answer in time.
     """
     at = TopicPartition(topic, partition)
-    low, _ = consumer.get_watermark_offsets(at, timeout=timeout_ms / 1_000)
-    return low
+    end = time.monotonic() + timeout_ms / 1_000
+    while True:
+        try:
+            low, _ = consumer.get_watermark_offsets(at, timeout=timeout_ms / 1_000)
+        except KafkaException:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(RETRY_MS / 1_000)
+        else:
+            return low
 
 
 def _consuming(isolation: str, fetch_wait_ms: int) -> dict[str, Any]:

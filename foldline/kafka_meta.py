@@ -41,8 +41,8 @@ from foldline.schemas.topic_records import (
 )
 from foldline.settings import Settings
 
-READ_TIMEOUT_MS = 15_000
-"""How long a read of the whole topic may take."""
+READ_TIMEOUT_MS = 30_000
+"""How long a read of the whole topic may take, with a change of its leader."""
 
 WRITE_TIMEOUT_MS = 30_000
 """How long a transaction may take, with everybody who fences it."""

@@ -33,7 +33,7 @@ from foldline.schemas.codec import MAX_EVENT_BYTES
 from foldline.schemas.envelope import Envelope, Source
 from foldline.schemas.events import SessionCreated, type_of
 from foldline.schemas.recorded import Append
-from foldline.schemas.state import MIRRORED, OWNED, WINDOW, SessionState
+from foldline.schemas.state import ENDED, MIRRORED, OWNED, WINDOW, SessionState
 from foldline.schemas.verdicts import (
     ACCEPTED,
     CLOSED,
@@ -244,7 +244,7 @@ def _bad_number(envelope: Envelope) -> str:
 def _misrouted(state: SessionState, append: Append) -> _Refusal | None:
     """1. What belongs to another session, or to another tenant's."""
     envelope = append.envelope
-    if (envelope.session_id, envelope.tenant) == (state.session_id, state.tenant):
+    if envelope.session_id == state.session_id and envelope.tenant == state.tenant:
         return None
     return _Refusal(MISROUTED, detail="the session is of another id or tenant")
 
@@ -295,16 +295,19 @@ def _repeated(state: SessionState, append: Append) -> _Refusal | None:
 
 def _closed(state: SessionState, append: Append) -> _Refusal | None:
     """5. An ended session takes little."""
-    if state.ended and type_of(append.event) not in TAKEN_WHEN_ENDED:
+    if state.phase in ENDED and type_of(append.event) not in TAKEN_WHEN_ENDED:
         return _Refusal(CLOSED, detail=f"the session is {state.phase}")
     return None
 
 
 def _fenced(state: SessionState, append: Append) -> _Refusal | None:
     """6. Who may append this."""
+    authority = authority_of(append.event)
+    if authority == "external":
+        return None
     envelope = append.envelope
     owns = envelope.epoch == state.epoch > 0 and envelope.writer == state.owner
-    match authority_of(append.event):
+    match authority:
         case "decision":
             allowed = owns
         case "fact":
@@ -314,8 +317,6 @@ def _fenced(state: SessionState, append: Append) -> _Refusal | None:
             )
         case "claim":
             allowed = envelope.epoch == state.epoch + 1
-        case "external":
-            allowed = True
     if allowed:
         return None
     return _Refusal(FENCED, detail=f"the owner is {state.owner or 'nobody'}")

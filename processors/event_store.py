@@ -9,6 +9,7 @@ One thread applies, any thread reads. A state in `_heads` is never changed again
 """
 
 import heapq
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -402,7 +403,7 @@ class EventStore:
         else:
             found = self._recent(listing)
         fitting = (head.summary() for head in found if listing.fits(head))
-        return list(islice(fitting, listing.limit))
+        return list(islice(fitting, min(listing.limit, sys.maxsize)))
 
     def _members(self, listing: Listing) -> Iterable[Head]:
         if listing.parent_session_id is not None:

@@ -15,7 +15,7 @@ A schema is named by the SHA-256 of its text: ids differ between logs.
 
 import re
 import struct
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -104,7 +104,8 @@ def of_path_part(part: str) -> str:
     coded = part.removeprefix(_CODED)
     try:
         padded = coded + "=" * (-len(coded) % 4)
-        return urlsafe_b64decode(padded).decode("utf-8", "surrogatepass")
+        data = b64decode(padded, altchars=b"-_", validate=True)
+        return data.decode("utf-8", "surrogatepass")
     except ValueError as error:
         raise DecodeError("no base64url of UTF-8 behind ~") from error
 

@@ -169,7 +169,7 @@ class KafkaAppends:
                 self._calls[sending] = call
             for session_id in dict.fromkeys(name for name, _ in sendings):
                 self._pump(self._lanes[session_id], time.monotonic())
-        crash_point("CP_APPEND_AFTER_SEND")
+        crash_point("CP_KAFKA_AFTER_SEND")
 
     def _withdraw(self, call: Call) -> None:
         """Forget what the call still waits for: it failed, or its thread was stopped."""
@@ -220,7 +220,7 @@ class KafkaAppends:
         """Step 4, called once for each copy."""
         now_s = time.monotonic()
         if error is None:
-            crash_point("CP_APPEND_AFTER_ACK")
+            crash_point("CP_KAFKA_AFTER_ACK")
         with self._lock:
             if error is None:
                 lane.acknowledged(sending, record.offset() or 0)
@@ -241,7 +241,7 @@ class KafkaAppends:
 
     def hear(self, verdicts: Sequence[Verdict]) -> None:
         """Step 5: verdicts that came for this client."""
-        crash_point("CP_APPEND_BEFORE_VERDICT")
+        crash_point("CP_KAFKA_BEFORE_VERDICT")
         now_s = time.monotonic()
         with self._lock:
             heard: dict[str, Lane] = {}

@@ -141,6 +141,7 @@ def ce_source(session_id: str) -> bytes:
     return b"/sessions/" + quote(clean_text(session_id)[0], safe="").encode()
 
 
+@lru_cache(maxsize=1024)
 def ce_time(micros: int) -> bytes:
     """A time as CloudEvents writes it (RFC 3339); empty beyond the year 9999."""
     second, rest = divmod(micros, 1_000_000)

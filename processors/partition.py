@@ -235,12 +235,15 @@ class Partition:
             self._control(record, outcome)
             return
         session_id = self._session_of(record.key)
+        state = self._states.get(session_id)
+        if state is None and (place := self._place(session_id)) != self.index:
+            reason = f"the key belongs to partition {place}"
+            raise NoAppendError("foreign_partition", reason, MISROUTED)
         append, schema_id, body, taken = self._take(record, headers, session_id)
         if append.envelope.session_id != session_id:
             raise NoAppendError(
                 "foreign_key", "the key is not the envelope's session_id", MISROUTED
             )
-        state = self._states.get(session_id)
         now = log_time(state, record.timestamp_us)
         verdict, envelope = admit(state, append, now=now)
         if envelope is None:
@@ -271,15 +274,9 @@ class Partition:
         if not key or key[0] == 0:
             raise NoAppendError("bad_key", "the key is no session id")
         try:
-            session_id = key.decode()
+            return key.decode()
         except UnicodeDecodeError as error:
             raise NoAppendError("bad_key", "the key is not UTF-8") from error
-        if not self._states.known(session_id):
-            place = self._place(session_id)
-            if place != self.index:
-                reason = f"the key belongs to partition {place}"
-                raise NoAppendError("foreign_partition", reason, MISROUTED)
-        return session_id
 
     def _place(self, session_id: str) -> int:
         return partition_for(session_id, self._partitions)

@@ -127,17 +127,14 @@ def restore_partition(
     """
     began_s = time.monotonic()
     source = PartitionSource(ways.cluster, ways.settings, index=index, cancelled=cancelled)
-    try:
-        progress.step = "stable offset"
-        committed = source.committed_offset()  # step 1
-        crash_point("CP_RESTORE_AFTER_OFFSET")
-        end = source.end_offset(ways.cluster.names.events)  # step 2
-        table = open_table(ways.folder / str(index), log_id=ways.log_id, partition=index)
-        steps = _Restore(index, ways, source, progress, committed=committed, end=end)
-        partition, table = _with_table(steps, table)  # steps 3 and 4
-        crash_point("CP_RESTORE_AFTER_REFOLD")
-    finally:
-        source.close()
+    progress.step = "stable offset"
+    committed = source.committed_offset()  # step 1
+    crash_point("CP_RESTORE_AFTER_OFFSET")
+    end = source.end_offset(ways.cluster.names.events)  # step 2
+    table = open_table(ways.folder / str(index), log_id=ways.log_id, partition=index)
+    steps = _Restore(index, ways, source, progress, committed=committed, end=end)
+    partition, table = _with_table(steps, table)  # steps 3 and 4
+    crash_point("CP_RESTORE_AFTER_REFOLD")
     took_ms = round((time.monotonic() - began_s) * 1000)
     return Restored(partition, table, steps.refolded, took_ms)
 

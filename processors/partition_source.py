@@ -73,7 +73,7 @@ class PartitionSource:
         self._index = index
         self._cancelled = cancelled
         self._admin: Any = admin(cluster, settings)
-        self._consumer: Any = reader_consumer(cluster, settings, fetch_wait_ms=10)
+        self._settings = settings
 
     def committed_offset(self) -> int:
         """The group's stable next offset of `appends`; 0 where it never committed one.
@@ -163,13 +163,14 @@ class PartitionSource:
         """
         if start >= upto:
             return
-        self._consumer.assign([TopicPartition(topic, self._index, start)])
+        # A client of its own: one that is given a second topic fetches it a second later.
+        consumer: Any = reader_consumer(self._cluster, self._settings, fetch_wait_ms=10)
+        consumer.assign([TopicPartition(topic, self._index, start)])
         heard_s = time.monotonic()
         try:
             while True:
                 self.check()
-                messages = self._consumer.consume(READ_MAX, READ_WAIT_MS / 1000)
-                for message in cast("list[Message]", messages):
+                for message in _read(consumer):
                     heard_s = time.monotonic()
                     error = message.error()
                     if error is None:
@@ -183,7 +184,7 @@ class PartitionSource:
                         self._cluster.url, f"{topic} [{self._index}] gives no records"
                     )
         finally:
-            self._consumer.unassign()
+            consumer.close()
 
     def check(self) -> None:
         """Stop here if the restore was cancelled.
@@ -194,9 +195,13 @@ class PartitionSource:
         if self._cancelled.is_set():
             raise RestoreCancelledError
 
-    def close(self) -> None:
-        """Let go of the clients."""
-        self._consumer.close()
-
     def _unavailable(self, error: KafkaError) -> LogUnavailableError:
         return LogUnavailableError(self._cluster.url, f"{error.name()}: {error.str()}")
+
+
+def _read(consumer: Any) -> list["Message"]:
+    """What is here, after waiting for the first: `consume` alone waits for all."""
+    first = consumer.poll(READ_WAIT_MS / 1000)
+    if first is None:
+        return []
+    return [first, *consumer.consume(READ_MAX - 1, 0)]

@@ -47,6 +47,9 @@ from foldline.topics import partition_for
 RETRY_MS = 1_000
 """After how long a partition that could not go on is tried again."""
 
+SETTLE_MS = 200
+"""How long a read waits for transactions that are open when it is asked."""
+
 MIN_CACHED_SESSIONS = 100
 """How many heads a partition keeps in memory at the least."""
 
@@ -120,7 +123,15 @@ class Replica:
     # --- waiting ---------------------------------------------------------------------
 
     def sync(self, partition: int, *, timeout_ms: int) -> EventStore:
-        """Wait until all that is committed now is in the store.
+        """Wait until all that was committed when this was called is in the store.
+
+        A worker's commit is answered before its markers are in the partition, so what
+        somebody was told to be accepted may still look open. So:
+
+        1. the end is asked for, open transactions included;
+        2. what is below it is waited for, for SETTLE_MS: mostly a few milliseconds;
+        3. then only for what is committed by now: a transaction that its worker left
+           open is aborted by the broker much later, and must not stop all reads.
 
         Raises:
             ReadUnavailableError: not in time; it says how far it is, or what keeps it.
@@ -134,14 +145,20 @@ class Replica:
             reason = "the broker does not say the end in time"
             raise ReadUnavailableError(self.url, reason) from error
         part.seen_end = max(part.seen_end, end)
+        settled = min(deadline, time.monotonic() + SETTLE_MS / 1000)
+        if not self._waited(part, end, settled):
+            _, end = self._topic.stable_bounds(partition, timeout_s=left_s(deadline))
+            if not self._waited(part, end, deadline):
+                raise self._why_not(part, end)
+        return part.store
+
+    def _waited(self, part: Part, end: int, deadline: float) -> bool:
         with part.changed:
             part.changed.wait_for(
                 lambda: self._stuck(part) or part.store.next_offset >= end,
                 left_s(deadline),
             )
-            if part.store.next_offset >= end and part.stopped is None:
-                return part.store
-        raise self._why_not(part, end)
+        return part.store.next_offset >= end and part.stopped is None
 
     def sync_all(self, *, timeout_ms: int) -> list[EventStore]:
         """The same for every partition of the log, in their order."""
@@ -193,7 +210,7 @@ class Replica:
     def connect(self) -> None:
         """Ask every partition's leader something: the first read then finds it known."""
         for partition in range(self.partition_count):
-            self._topic.bounds(partition, timeout_s=ASK_TIMEOUT_MS / 1000)
+            self._topic.end(partition, timeout_s=ASK_TIMEOUT_MS / 1000)
 
     # --- beginning and ending --------------------------------------------------------
 
@@ -213,12 +230,9 @@ class Replica:
 
     def _opened_part(self, partition: int) -> Part:
         def end(timeout_s: float) -> int:
-            return self._topic.bounds(partition, timeout_s=timeout_s)[1]
+            return self._topic.end(partition, timeout_s=timeout_s)
 
         topic_id = self._topic.topic_id()
-        # Asked before it is assigned: a client that does not know the leader yet pauses
-        # for half a second.
-        end(ASK_TIMEOUT_MS / 1000)
         store = self._opened(partition, topic_id)
         return Part(partition, store, topic_id, SharedAnswer(end))
 
@@ -342,7 +356,8 @@ class Replica:
         """Tell why the broker has nothing at the store's offset, if that is so."""
         if not gone:
             raise ReadUnavailableError(self.url, error)
-        low, end = self._topic.bounds(part.partition, timeout_s=ASK_TIMEOUT_MS / 1000)
+        timeout_s = ASK_TIMEOUT_MS / 1000
+        low, end = self._topic.stable_bounds(part.partition, timeout_s=timeout_s)
         wanted = part.store.next_offset
         if wanted < low:
             raise LogTruncatedError(self._topic.name, part.partition, wanted, low)

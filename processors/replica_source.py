@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import (
+    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
+)
+from confluent_kafka.admin import (
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage] - documented there
 )
 
 from foldline.errors import DecodeError, LogFormatError, ReadUnavailableError
@@ -28,6 +32,14 @@ POLL_MS = 100
 
 ASK_TIMEOUT_MS = 5_000
 """How long a broker may take to answer a question."""
+
+MIN_TIMEOUT_S = 0.01
+"""The shortest time that a question may take."""
+
+_LATEST: Any = OffsetSpec.latest()
+_EARLIEST: Any = OffsetSpec.earliest()
+_COMMITTED = IsolationLevel.READ_COMMITTED
+_UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - named so by the library
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
@@ -62,18 +74,44 @@ class EventsTopic:
         self._admin: Any = admin(cluster, settings)
         self._consumer: Any = reader_consumer(cluster, settings)
 
-    def bounds(self, partition: int, *, timeout_s: float) -> tuple[int, int]:
-        """The first offset of a partition, and the end of what is committed in it."""
+    def end(self, partition: int, *, timeout_s: float) -> int:
+        """Below which offset every event lies, those of open transactions included.
+
+        With no transaction open the last record is a marker: it is not waited for,
+        because a consumer tells of a marker at the end only after its next fetch.
+
+        Asked by the admin client. A broker answers one connection in order, so on the
+        consumer's the question would wait behind its fetch.
+        """
+        # In this order: equal means that they were equal when the first was answered.
+        stable, end = self._offsets(
+            partition, (_LATEST, _COMMITTED), (_LATEST, _UNCOMMITTED), timeout_s=timeout_s
+        )
+        return end - 1 if 0 < end == stable else end
+
+    def stable_bounds(self, partition: int, *, timeout_s: float) -> tuple[int, int]:
+        """The first offset, and the one before which no transaction is open."""
+        first, end = self._offsets(
+            partition, (_EARLIEST, _COMMITTED), (_LATEST, _COMMITTED), timeout_s=timeout_s
+        )
+        return first, end
+
+    def _offsets(
+        self, partition: int, *wanted: tuple[Any, IsolationLevel], timeout_s: float
+    ) -> list[int]:
         place = TopicPartition(self.name, partition)
-        timeout_s = min(max(timeout_s, 0.001), ASK_TIMEOUT_MS / 1000)
+        timeout_s = min(max(timeout_s, MIN_TIMEOUT_S), ASK_TIMEOUT_MS / 1000)
         with self._gate.inside():
             try:
-                found = self._consumer.get_watermark_offsets(place, timeout=timeout_s)
-            except KafkaException as error:
+                asked = [
+                    self._admin.list_offsets(
+                        {place: which}, isolation_level=level, request_timeout=timeout_s
+                    )[place]
+                    for which, level in wanted
+                ]
+                return [answer.result(timeout_s).offset for answer in asked]
+            except (KafkaException, TimeoutError) as error:
                 raise ReadUnavailableError(self.url, str(error)) from error
-        if found is None:
-            raise ReadUnavailableError(self.url, "the broker does not answer in time")
-        return found
 
     def topic_id(self) -> str:
         """The id of the topic: another one for a topic that was made anew."""

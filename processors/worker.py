@@ -29,7 +29,7 @@ from foldline.faults import InjectedFaultError, crash_point
 from foldline.processors.kafka_records import Incoming, Outgoing
 from foldline.processors.partition import Outcome, Partition
 from foldline.processors.worker_assignment import RUNNING, Assignment, Owned
-from foldline.processors.worker_health import Health, HealthServer
+from foldline.processors.worker_health import Health
 from foldline.processors.worker_metrics import WorkerMetrics
 from foldline.processors.worker_publisher import (
     LostProducerError,
@@ -90,7 +90,7 @@ class Worker:
     Everything but `stop` is called from one thread.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, health: Health) -> None:
         self._setup = setup
         self._settings = setup.settings
         self._names = setup.cluster.names
@@ -101,7 +101,8 @@ class Worker:
         self._watched_s = 0.0
         self._ready = False
         self.metrics = WorkerMetrics(self._owned, self._end_of)
-        self.health = Health()
+        self.health = health
+        health.metrics = self.metrics.text
         self._consumer: Any = setup.consumer(self._on_error)
         self._publisher = setup.publisher(self._on_error)
         self._assignment = Assignment(
@@ -116,7 +117,6 @@ class Worker:
             on_error=self._on_error,
             on_unsent=self.metrics.verdicts_unsent.inc,
         )
-        self._server = self._listen()
 
     def stop(self) -> None:
         """Ask `run` to end after the batch under way; any thread or signal may."""
@@ -395,14 +395,14 @@ class Worker:
     def _report(self) -> None:
         """Tell health what is waited for, and say once that the worker is ready."""
         waits = self._waits_for()
-        self.health.turned(waits)
+        self.health.turned(*waits)
         now_s = time.monotonic()
         if now_s - self._watched_s >= WATCH_MS / 1000:
             self._watched_s = now_s
             self.metrics.watch()
         if not waits and not self._ready:
             self._ready = True
-            self._setup.on_ready(sorted(self._assignment.owned), self.port)
+            self._setup.on_ready(sorted(self._assignment.owned))
 
     def _waits_for(self) -> tuple[str, ...]:
         waits: list[str] = []
@@ -416,25 +416,10 @@ class Worker:
                 waits.append(f"partition {owned.index} is {owned.phase}: {why}")
         return tuple(waits)
 
-    @property
-    def port(self) -> int | None:
-        """Where health and metrics are; None for nowhere."""
-        return self._server.port if self._server else None
-
-    def _listen(self) -> HealthServer | None:
-        if self._settings.health_port < 0:
-            return None
-        return HealthServer(
-            self._settings.http_host,
-            self._settings.health_port,
-            health=self.health,
-            metrics=self.metrics.text,
-        )
-
     def _leave(self) -> None:
         """Write the tables, leave the group, send the last verdicts."""
-        if self._server is not None:
-            self._server.close()
+        self.health.turned("it ends")
+        self.health.metrics = bytes
         self._assignment.close()
         self._consumer.close()
         self._verdicts.close()

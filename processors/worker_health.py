@@ -10,9 +10,12 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from foldline.settings import Settings
 
 STUCK_MS = 60_000
 """Longer than any step of a batch may take: a loop that has not turned is stuck."""
@@ -21,14 +24,18 @@ STARTING = "starting"
 
 
 class Health:
-    """What the poll loop says of itself; any thread may read it."""
+    """What a worker says of itself, from before it looks for its log; any thread reads.
+
+    `metrics` gives them as text, once there are any.
+    """
 
     def __init__(self) -> None:
+        self.metrics: Callable[[], bytes] = bytes
         self._waits_for: tuple[str, ...] = (STARTING,)
         self._turned_s = time.monotonic()
 
-    def turned(self, waits_for: tuple[str, ...]) -> None:
-        """Say that the loop turns, and what keeps the worker from being ready."""
+    def turned(self, *waits_for: str) -> None:
+        """Say that work goes on, and what keeps the worker from being ready."""
         self._waits_for = waits_for
         self._turned_s = time.monotonic()
 
@@ -46,15 +53,13 @@ class Health:
 class HealthServer:
     """A small HTTP server in a thread of its own."""
 
-    def __init__(
-        self, host: str, port: int, *, health: Health, metrics: Callable[[], bytes]
-    ) -> None:
+    def __init__(self, host: str, port: int, *, health: Health) -> None:
         """Listen.
 
         Raises:
             OSError: the port is taken.
         """
-        handler = _handler(health, metrics)
+        handler = _handler(health)
         self._server = ThreadingHTTPServer((host, port), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(
@@ -74,6 +79,24 @@ class HealthServer:
         self._thread.join()
 
 
+@contextmanager
+def listening(settings: Settings) -> Generator[tuple[Health, int | None]]:
+    """Health, and the port at which it can be asked; None where the settings want none.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    health = Health()
+    if settings.health_port < 0:
+        yield health, None
+        return
+    server = HealthServer(settings.http_host, settings.health_port, health=health)
+    try:
+        yield health, server.port
+    finally:
+        server.close()
+
+
 def _handler(health: Health, metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
     def answer(path: str) -> tuple[int, str, bytes]:
         match path.partition("?")[0]:
@@ -83,7 +106,7 @@ def _handler(health: Health, metrics: Callable[[], bytes]) -> type[BaseHTTPReque
                 waits = health.waits_for
                 return _json(not waits, {"ready": not waits, "waits_for": list(waits)})
             case "/metrics":
-                return 200, "text/plain; version=0.0.4; charset=utf-8", metrics()
+                return 200, "text/plain; version=0.0.4; charset=utf-8", health.metrics()
             case _:
                 return 404, "text/plain", b"/healthz, /readyz, /metrics\n"
 

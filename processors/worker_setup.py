@@ -14,6 +14,7 @@ from foldline.kafka_admin import (
 from foldline.kafka_meta import read_meta
 from foldline.processors.partition import RecordIds
 from foldline.processors.partition_restore import RestoreWays
+from foldline.processors.worker_health import Health
 from foldline.processors.worker_publisher import Publisher
 from foldline.processors.worker_schemas import FetchedSchemas
 from foldline.processors.worker_slot import Slot
@@ -24,8 +25,8 @@ from foldline.settings import Settings
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-OnReady = Callable[[list[int], int | None], None]
-"""Is told the partitions and the port of health, once."""
+OnReady = Callable[[list[int]], None]
+"""Is told the partitions, once."""
 
 _logger = logging.getLogger("foldline.worker")
 
@@ -52,7 +53,7 @@ class Setup:
         self.transactional_id = f"{cluster.prefix}{slot.name}"
 
     @classmethod
-    def prepare(cls, settings: Settings, *, on_ready: OnReady) -> Self:
+    def prepare(cls, settings: Settings, *, health: Health, on_ready: OnReady) -> Self:
         """Look at the log, and take a slot.
 
         1. The registry must answer: ids of what is written are looked up. One that is
@@ -66,7 +67,12 @@ class Setup:
         """
         cluster = cluster_of(settings)
         registry = registry_of(settings)
-        registry.wait_ready(settings.registry_wait_ms, say=_logger.warning)
+
+        def say(text: str) -> None:
+            health.turned(text)
+            _logger.warning("%s", text)
+
+        registry.wait_ready(settings.registry_wait_ms, say=say)
         meta = read_meta(cluster, settings, schemas=registry)
         require_no_drift(cluster, settings, partitions=meta.partitions)
         protocol = group_protocol(cluster, settings)
@@ -131,7 +137,10 @@ def _ways(
     partitions: int,
 ) -> RestoreWays:
     schemas = FetchedSchemas(registry)
-    schemas.fetch([registry.id_of("RulesInForce"), *registry.event_ids()])
+    codec = Codec(schemas)
+    event_ids = registry.event_ids()
+    schemas.fetch([registry.id_of("RulesInForce"), *event_ids])
+    codec.warm_up(event_ids)  # half a second that no partition waits for
     return RestoreWays(
         cluster=cluster,
         settings=settings,
@@ -140,6 +149,6 @@ def _ways(
         folder=slot.folder,
         registry=registry,
         schemas=schemas,
-        codec=Codec(schemas),
+        codec=codec,
         ids=RecordIds.of(registry.id_of),
     )

@@ -90,7 +90,7 @@ def _cursor_of(last: SessionSummary) -> str:
 
 def _of_cursor(cursor: str) -> tuple[int, str]:
     try:
-        text = base64.urlsafe_b64decode(cursor).decode("utf-8", "surrogatepass")
+        text = base64.b64decode(cursor, altchars=b"-_", validate=True).decode("utf-8", "surrogatepass")
         time, _, session_id = text.partition(" ")
         return int(time), session_id
     except (ValueError, binascii.Error) as error:

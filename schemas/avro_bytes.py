@@ -18,15 +18,19 @@ _EIGHT_BYTES_TO = 1 << 55
 """Which numbers take eight bytes: times in microseconds do until the year 3111."""
 
 
+_SMALL = tuple(bytes((number << 1,)) for number in range(1 << 6))
+"""The numbers of one byte."""
+
+
 def long_bytes(number: int) -> bytes:
     """A long: zigzag, seven bits a byte."""
     if 0 <= number < 1 << 20:
+        if number < 1 << 6:
+            return _SMALL[number]
         number <<= 1
-        if number < 1 << 7:
-            return bytes((number,))
         if number < 1 << 14:
-            return bytes((number & 127 | 128, number >> 7))
-        return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14))
+            return b"%c%c" % (number & 127 | 128, number >> 7)
+        return b"%c%c%c" % (number & 127 | 128, number >> 7 & 127 | 128, number >> 14)
     return _long(number)
 
 
@@ -63,9 +67,7 @@ def text_bytes(text: str) -> bytes:
     """
     data = text.encode()
     size = len(data)
-    if size < 1 << 6:
-        return bytes((size << 1,)) + data
-    return long_bytes(size) + data
+    return (_SMALL[size] if size < 1 << 6 else long_bytes(size)) + data
 
 
 def data_bytes(data: bytes) -> bytes:

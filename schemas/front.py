@@ -16,7 +16,8 @@ one meaning for given bytes at a given place, so equal bytes are equal fields.
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -253,6 +254,13 @@ class Lines:
     def say(self, line: str) -> None:
         """Add a line."""
         self.lines.append("    " * self._indent + line)
+
+    @contextmanager
+    def deeper(self) -> Iterator[None]:
+        """What is said meanwhile belongs to the line before."""
+        self._indent += 1
+        yield
+        self._indent -= 1
 
     def define(self, fields: dict[str, Any]) -> None:
         """Remember a record: what follows may name it."""

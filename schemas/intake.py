@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, cast
 
 from foldline.errors import DecodeError, SchemaError
@@ -72,12 +73,23 @@ class _Walk(Lines):
 
     def value(self, schema: Any) -> str:
         """Read a value; a boolean must be one of two bytes, or readers would disagree."""
+        if schema == FILLED["recorded_at"]:
+            return self._time_or_zero(schema)
         kind = (
             cast("dict[str, Any]", schema)["type"] if isinstance(schema, dict) else schema
         )
         if kind == "boolean":
             self.say("if b[i] > 1: negative(i)")
         return super().value(schema)
+
+    def _time_or_zero(self, schema: Any) -> str:
+        """A time; recorded_at is zero before admission."""
+        variable = self.variable()
+        self.say(f"if b[i] == 0: {variable} = 0; i += 1")
+        self.say("else:")
+        with self.deeper():
+            self.say(f"{variable} = {super().value(schema)}")
+        return variable
 
     def skip(self, schema: Any) -> None:
         """Step over a value."""
@@ -118,11 +130,31 @@ class _Walk(Lines):
                 self.skip(inner)
 
     def _skip_fields(self, schema: dict[str, Any]) -> None:
-        for item in schema["fields"]:
+        """Step over fields; what may be null or false mostly is, several in a row."""
+        for is_zero, group in groupby(schema["fields"], lambda f: _mostly_zero(f["type"])):
+            items = list(group)
+            if is_zero and len(items) > 1:
+                zeros = bytes(len(items))
+                self.say(f"if b.startswith({zeros!r}, i): i += {len(items)}")
+                self.say("else:")
+                with self.deeper():
+                    self._skip_each(items)
+            else:
+                self._skip_each(items)
+
+    def _skip_each(self, items: Sequence[Any]) -> None:
+        for item in items:
             self.skip(item["type"])
 
     def _skip_union(self, branches: list[Any]) -> None:
         self.union(branches, self.skip)
+
+
+def _mostly_zero(schema: Any) -> bool:
+    """Whether one zero byte says it all: null, or false."""
+    if isinstance(schema, list):
+        return bool(cast("list[Any]", schema)) and schema[0] == "null"
+    return schema == "boolean"
 
 
 def compile_intake(

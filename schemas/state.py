@@ -10,6 +10,7 @@ States are mutable inside the fold, for speed, and handed out by value: see
 import hashlib
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 FOLD_VERSION = 1
@@ -82,6 +83,7 @@ EXECUTING: frozenset[str] = frozenset({CALL_RUNNING, CALL_CANCELLING, CALL_TIMED
 """Statuses in which a tool may be running in the foreground."""
 
 
+@lru_cache(maxsize=1024)
 def id_bytes(event_id: str) -> bytes:
     """An event id as the window has it; what is no UUID (in no log) is hashed."""
     try:

@@ -102,24 +102,24 @@ def encode_verdict(verdict: Verdict, *, append_offset: int | None = None) -> byt
 
 
 def _encoded(fields: Mapping[str, Any], append_offset: int) -> bytes:
-    kind = fields["kind"]
-    anomalies = fields["anomalies"]
-    return b"".join(
-        (
-            _KIND_BYTES.get(kind) or text_bytes(kind),
-            text_bytes(fields["session_id"]),
-            text_bytes(fields["event_id"]),
-            long_bytes(fields["seq"]),
-            long_bytes(fields["current_seq"]),
-            long_bytes(fields["epoch"]),
-            time_bytes(fields["recorded_at"]),
-            text_bytes(fields["rule"]),
-            optional_text(fields["related"]),
-            text_bytes(fields["detail"]),
-            long_bytes(append_offset),
-            long_bytes(fields["rules_version"]),
-            b"\x00" if not anomalies else _texts(anomalies),
-        )
+    kind, rule, detail = fields["kind"], fields["rule"], fields["detail"]
+    related, anomalies = fields["related"], fields["anomalies"]
+    seq, current_seq = fields["seq"], fields["current_seq"]
+    seq_bytes = long_bytes(seq)
+    return b"%b%b%b%b%b%b%b%b%b%b%b%b%b" % (
+        _KIND_BYTES.get(kind) or text_bytes(kind),
+        text_bytes(fields["session_id"]),
+        text_bytes(fields["event_id"]),
+        seq_bytes,
+        seq_bytes if seq == current_seq else long_bytes(current_seq),
+        long_bytes(fields["epoch"]),
+        time_bytes(fields["recorded_at"]),
+        text_bytes(rule) if rule else b"\x00",
+        b"\x00" if related is None else optional_text(related),
+        text_bytes(detail) if detail else b"\x00",
+        long_bytes(append_offset),
+        long_bytes(fields["rules_version"]),
+        _texts(anomalies) if anomalies else b"\x00",
     )
 
 

@@ -1,7 +1,7 @@
 """A harness with one tool whose effect must not happen twice: to be killed and resumed.
 
-    python -m tests.charging run URL LEDGER EFFECT      create, one turn, one charge
-    python -m tests.charging finish URL LEDGER EFFECT   take, recover, go on to the end
+    python -m tests.charging run URL SESSION LEDGER EFFECT      create, one turn, a charge
+    python -m tests.charging finish URL SESSION LEDGER EFFECT   take, recover, go on
 
 The effect is a line in the ledger: the operation_id and the attempt. Prints `acked ID`
 for every event that the log acknowledged, and how it ended.
@@ -31,8 +31,6 @@ from foldline.producers.turn import Turn
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import Verdict
 from tests.harness import FaultyLog, model_says
-
-SESSION = "charging"
 
 
 def say(line: str) -> None:
@@ -85,9 +83,9 @@ async def go_on(owned: OwnedSession, turn: Turn, tools: Toolbox) -> list[ToolRes
     return await turn.run_tools(calls, tools)
 
 
-async def run(client: Client, tools: Toolbox) -> None:
+async def run(client: Client, session_id: str, tools: Toolbox) -> None:
     """The first owner's work."""
-    owned = await client.create(agent="a", session_id=SESSION, goal="pay", tools=tools)
+    owned = await client.create(agent="a", session_id=session_id, goal="pay", tools=tools)
     async with owned.turn("go") as turn:
         for result in await go_on(owned, turn, tools):
             kind = type(result).__name__
@@ -96,12 +94,12 @@ async def run(client: Client, tools: Toolbox) -> None:
     await owned.complete()
 
 
-async def finish(client: Client, tools: Toolbox) -> None:
+async def finish(client: Client, session_id: str, tools: Toolbox) -> None:
     """Another owner's work: whatever was left, to the end."""
     try:
-        owned = await client.take(SESSION)
+        owned = await client.take(session_id)
     except SessionNotFoundError:
-        await run(client, tools)
+        await run(client, session_id, tools)
         return
     say(f"report {await owned.recover(tools)}")
     state = await owned.state()
@@ -114,13 +112,13 @@ async def finish(client: Client, tools: Toolbox) -> None:
     await owned.complete()
 
 
-async def main(command: str, url: str, ledger: str, effect: str) -> None:
+async def main(command: str, url: str, session_id: str, ledger: str, effect: str) -> None:
     """Do one of the two, and say how it ended."""
     log = TellingLog(open_log(url))
     tools = toolbox(Path(ledger), cast("Effect", effect))
     try:
         async with connect(log) as client:
-            await {"run": run, "finish": finish}[command](client, tools)
+            await {"run": run, "finish": finish}[command](client, session_id, tools)
     except FencedError:
         say("fenced")
     else:

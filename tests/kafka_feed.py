@@ -118,8 +118,8 @@ class Feed:
 
     def take(self, wait_s: float) -> None:
         """Take the verdicts that have come."""
-        while messages := self._reader.consume(500, wait_s):
-            for message in messages:
+        while (first := self._reader.poll(wait_s)) is not None:
+            for message in [first, *self._reader.consume(500, 0)]:
                 if message.error() is None and message.key() == self.reply_to.encode():
                     value = cast("bytes", message.value())
                     verdict = decode_verdict(value, self._codec)

@@ -37,7 +37,7 @@ COMMANDS = frozenset(name for name in app if not name.startswith("-"))
 DECISIONS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
-_MAP_ROW = re.compile(r"^\| `([a-z_/]+\.py)` \| \S", re.MULTILINE)
+_MAP_ROW = re.compile(r"^\| `([a-z0-9_/]+\.py)` \| \S", re.MULTILINE)
 _ENVIRONMENT = re.compile(r"FOLDLINE_[A-Z_]*[A-Z]")
 _FOLDLINE_COMMAND = re.compile(r"(?:^|`)foldline ([a-z-][^`#|]*)")
 _MAKE_COMMAND = re.compile(r"(?:^|[`$] ?)make ([a-z]+)")
@@ -186,16 +186,20 @@ def _problem_of(words: list[str]) -> str:
     command = words[0]
     if command not in COMMANDS:
         return f"no command {command}"
-    if command == "schemas":
-        return "" if words[1:2] == [] or words[1] in app["schemas"] else f"no {words[1]}"
-    known = _options_of(command) | {"--log", "--json", "--help", "--"}
+    path = [command]
+    if app[command].default_command is None:  # a group of commands
+        if words[1:2] == [] or words[1] not in app[command]:
+            return f"no {words[1]}" if words[1:2] else ""
+        path.append(words[1])
+    known = _options_of(*path) | {"--log", "--json", "--help", "--"}
     unknown = [word for word in words if word.startswith("--") and word not in known]
     return f"no option {unknown}" if unknown and "--" not in words else ""
 
 
 @functools.cache
-def _options_of(command: str) -> set[str]:
-    parsed = app[command].assemble_argument_collection(parse_docstring=False)
+def _options_of(*path: str) -> set[str]:
+    command = functools.reduce(lambda group, name: group[name], path, app)
+    parsed = command.assemble_argument_collection(parse_docstring=False)
     return {name for argument in parsed for name in argument.names}
 
 
@@ -273,7 +277,11 @@ def test_every_setting_in_the_texts_exists_and_every_setting_is_explained() -> N
     """An operator finds each in the docs, and each that the docs name works."""
     settings = {f"FOLDLINE_{name.upper()}" for name in Settings.model_fields}
     known = settings | {DEBUG} | set(_ENVIRONMENT.findall(inspect.getsource(faults)))
-    named = {name for path in TEXTS for name in _ENVIRONMENT.findall(_text(path))}
+    named = {
+        name.partition("__")[0]  # what follows is a key within the setting
+        for path in TEXTS
+        for name in _ENVIRONMENT.findall(_text(path))
+    }
     assert named - known == set()
     assert settings - named == set()
 

@@ -81,8 +81,10 @@ def test_a_crash_point_that_does_not_exist_is_refused(value: str) -> None:
 
 
 def test_an_owner_renews_its_lease_before_it_runs_out() -> None:
-    with pytest.raises(SettingsError, match="FOLDLINE_LEASE_RENEW_MS='500'.*LEASE_TTL_MS"):
+    with pytest.raises(SettingsError, match=r"FOLDLINE_LEASE_RENEW_MS='500'.*LEASE_TTL_MS"):
         Settings(lease_ttl_ms=500, lease_renew_ms=500)
+    with pytest.raises(SettingsError, match="FOLDLINE_LEASE_RENEW_MS='2500'"):
+        Settings(lease_ttl_ms=1_000)
     assert Settings(lease_ttl_ms=500, lease_renew_ms=499).lease_renew_ms == 499
 
 

@@ -17,10 +17,19 @@ TEST_NAME_WORDS_MIN = 4
 
 TEXT_SUFFIXES = frozenset(
     f".{suffix}"
-    for suffix in ("avsc", "json", "jsonl", "lock", "md", "py", "sh", "sql", "toml")
+    for suffix in ("avsc", "json", "jsonl", "lock", "md", "py", "sh", "sql", "toml", "yml")
 )
 TEXT_NAMES = frozenset(
-    [".editorconfig", ".gitattributes", ".gitignore", "LICENSE", "Makefile", "run"]
+    [
+        ".dockerignore",
+        ".editorconfig",
+        ".gitattributes",
+        ".gitignore",
+        "Dockerfile",
+        "LICENSE",
+        "Makefile",
+        "run",
+    ]
 )
 UNTRACKED = frozenset(["build", "dist", "__pycache__"])
 

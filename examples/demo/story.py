@@ -82,7 +82,8 @@ class Story:
         if state is None:
             self._say("nothing: it died before there was a session")
             return
-        self._say(f"certain: {state.seq} events, fsynced, and all that they say")
+        kept = "fsynced" if self._played.scene.url.startswith("sqlite:") else "committed"
+        self._say(f"certain: {state.seq} events, {kept}, and all that they say")
         for call in _open(state):
             self._say(f"unknown: {call.tool} began (#{call.started_seq}); did it happen?")
             self._say(f"         it is {call.effect}: {_ANSWERS[call.effect]}")

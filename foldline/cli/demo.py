@@ -5,6 +5,7 @@ The harness that is shown is an example, not a part of the package: it lives in
 runs it, in this interpreter, with the command's own options.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +27,8 @@ def demo(
 ) -> int:
     """Watch an agent being killed in a side effect, resumed, and finished once.
 
-    It takes place in a folder of its own, log included (unless --log names another);
-    the folder is kept and printed.
+    It takes place in a folder of its own, log included (unless --log or FOLDLINE_URL
+    names another); the folder is kept and printed.
 
     Args:
         keep: The folder; default: a new temporary one.
@@ -38,7 +39,7 @@ def demo(
         context: Where to read and write.
     """
     given = {
-        "--log": context.url,
+        "--log": context.url or os.environ.get("FOLDLINE_URL"),
         "--keep": keep,
         "--crash-at": crash_at,
         "--model-url": model_url,

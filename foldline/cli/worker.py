@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,6 +12,10 @@ from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
 from foldline.cli.failures import OK
 from foldline.cli.output import Output
+
+if TYPE_CHECKING:
+    from foldline.processors.worker_health import Health
+    from foldline.settings import Settings
 
 
 def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
@@ -24,24 +28,29 @@ def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     Args:
         context: Where to read and write.
     """
-    from foldline.processors.worker import Worker  # late: --help does without
+    from foldline.processors.worker_health import listening  # late: --help does without
+
+    _log_to_stderr(json_wanted=context.out.json)
+    settings = context.settings()
+    with listening(settings) as (health, port):
+        _run(settings, health, port, context.out)
+    return OK
+
+
+def _run(settings: "Settings", health: "Health", port: int | None, out: Output) -> None:
+    from foldline.processors.worker import Worker  # late: with what it imports
     from foldline.processors.worker_setup import Setup
 
-    out = context.out
-    _log_to_stderr(json_wanted=out.json)
-    settings = context.settings()
-
-    def ready(partitions: list[int], port: int | None) -> None:
+    def ready(partitions: list[int]) -> None:
         _say_ready(out, setup.slot.name, setup.protocol.name, partitions, port)
 
-    setup = Setup.prepare(settings, on_ready=ready)
+    setup = Setup.prepare(settings, health=health, on_ready=ready)
     try:
-        running = Worker(setup)
+        running = Worker(setup, health)
         _stop_on_signals(running.stop)
         running.run()
     finally:
         setup.close()
-    return OK
 
 
 def _say_ready(

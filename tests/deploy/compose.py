@@ -12,7 +12,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 BASE: Final = ROOT / "docker-compose.yml"
 THREE: Final = ROOT / "docker-compose.three-brokers.yml"
 SCHEMA: Final = Path(__file__).with_name("compose-spec.json")
-"""The Compose Specification's own schema, Apache-2.0, from compose-go v2.16.2."""
+"""The Compose Specification's own schema, as compose-go v2.16.2 has it: Copyright 2020
+The Compose Specification Authors, Apache-2.0 (this project's LICENSE has its text)."""
 
 Service = dict[str, Any]
 

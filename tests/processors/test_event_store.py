@@ -19,10 +19,11 @@ from foldline.processors.event_store import (
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.rocks import Rocks, asides
 from foldline.processors.stored import Problem
+from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
+    InputRequested,
     KnownEvent,
     LabelsSet,
-    PermissionRequested,
     SessionCreated,
     SessionSuspended,
 )
@@ -30,7 +31,6 @@ from foldline.settings import Settings
 from foldline.testing.log_story import LogStory
 from foldline.testing.samples import created, said, started, ticking
 from tests.processors.rocksdb_damage import files, fill, flip, small_disk
-from tests.samples import sample
 
 EVERY = 16
 """How often snapshots are kept here."""
@@ -105,10 +105,10 @@ def told() -> Generator[Told]:
         told.given(name, created(), started())
     for number in range(400):
         name = chance.choice(names[:14])
-        told.given(name, *[said(str(number))] * 0, *(said("x") for _ in range(2)))
+        told.given(name, said(str(number)), said("x"))
     told.given("s1", LabelsSet.model_validate({"labels": [{"key": "k", "value": "v"}]}))
     told.given("s2", SessionSuspended(reason="later"))
-    told.given("s3", sample(PermissionRequested))
+    told.given("s3", InputRequested(request_id="q", prompt=(text_block("which?"),)))
     yield told
     told.log.close()
 
@@ -279,7 +279,7 @@ def test_listings_by_everything_that_they_filter(tmp_path: Path) -> None:
         child = SessionCreated(agent=f"a{n % 2}", parent_session_id="p")
         told.given(f"c{n}", child, started())
     told.given("c3", SessionSuspended(reason="later"))
-    told.given("c1", sample(PermissionRequested))
+    told.given("c1", InputRequested(request_id="q", prompt=(text_block("which?"),)))
     told.given("c0", LabelsSet.model_validate({"labels": [{"key": "k", "value": "v"}]}))
     store = opened(tmp_path / "s", told)
     store.apply(told.topic)
@@ -290,9 +290,7 @@ def test_listings_by_everything_that_they_filter(tmp_path: Path) -> None:
     assert names() == ["c0", "c1", "c3", "c4", "c2", "p"]
     assert names(limit=2) == ["c0", "c1"]
     assert names(status="SUSPENDED") == ["c3"]
-    assert names(status="RUNNING", limit=2) == [
-        name for name in names(status="RUNNING")[:2]
-    ]
+    assert names(status="RUNNING", limit=2) == ["c0", "c4"]
     assert names(tenant="default", limit=1) == ["c0"]
     assert names(tenant="nobody") == []
     assert names(parent_session_id="p") == ["c0", "c1", "c3", "c4", "c2"]
@@ -336,7 +334,7 @@ def test_a_kept_state_that_does_not_fit_is_not_trusted(tmp_path: Path, told: Tol
     store = opened(tmp_path / "s", told)
     store.apply(told.topic)
     other = Told()
-    other.given("s0", created(), *(said("other") for _ in range(EVERY)))
+    other.given("s0", created(), *(said("other") for _ in range(KEPT_STATE_EVENTS)))
     wrong = opened(tmp_path / "w", other)
     wrong.apply(other.topic)
     row = b"cs0\x00\x01"

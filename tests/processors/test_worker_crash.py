@@ -67,8 +67,8 @@ def _run_to_death(log: FreshLog, feed: Feed, point: str) -> None:
     worker = start_worker(log, crash_at=f"{point}:2")
     try:
         while worker.process.running:
-            feed.tell(10)
-            feed.take(0.2)
+            feed.tell(5)
+            feed.take(0.3)
         assert worker.wait_dead() == -signal.SIGKILL, worker.said()
     finally:
         worker.kill()
