@@ -17,10 +17,10 @@ PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check lint format types arrows docs lock clean
+.PHONY: help demo test check bench bench-worker lint format types arrows docs lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(RUN) ## a session that survives its process, start to end
 	@$(BIN)/foldline demo
@@ -33,6 +33,9 @@ check: test lint types arrows ## test, lint, types and arrows
 bench: $(RUN) ## measure: append, fold, wake, disk (docs/benchmarks.md)
 	@for name in append fold wake disk; do \
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py --json $(ARGS) || exit 1; done
+
+bench-worker: $(RUN) ## measure the worker on a real broker beside its peers (Java, Maven; 15 minutes)
+	@$(BIN)/python benchmarks/worker.py --json $(ARGS)
 
 lint: $(DEV) ## ruff: rules and format
 	@$(BIN)/ruff check --quiet .

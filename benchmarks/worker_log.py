@@ -165,7 +165,9 @@ class Running:
         line = self.process.stdout.readline()
         assert line, f"it ended: {self.said()}"
         self.ready_s = time.monotonic()
-        self.health_port = json.loads(line)["health_port"]
+        ready = json.loads(line)
+        assert ready.get("ready"), f"it is not ready: {line}{self.said()}"
+        self.health_port = ready["health_port"]
 
     @property
     def alive(self) -> bool:

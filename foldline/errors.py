@@ -15,6 +15,7 @@ FoldlineError
 │   │   └── ReadUnavailableError   a read cannot be answered now
 │   ├── RegistryUnavailableError  the schema registry does not answer
 │   ├── NoLogMetaError        the brokers have no log under this prefix
+│   ├── NoRecordError         a topic has no such record, or not any more
 │   ├── TopicDriftError       topics are not as a log needs them: nothing was started
 │   ├── NoRulesError          nothing says which rules are in force
 │   ├── SlotTakenError        another worker has this slot's folder
@@ -250,6 +251,17 @@ class NoLogMetaError(LogError):
             f"no log in {url}: topic {topic} says nothing; "
             "run `foldline schemas register` and `foldline topics create`"
         )
+
+
+class NoRecordError(LogError):
+    """Raised when a topic holds no record at an offset, or not any more."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+        super().__init__(f"nothing at {topic} {partition}:{offset}: {reason}")
 
 
 class TopicDriftError(LogError):

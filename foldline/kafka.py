@@ -229,6 +229,7 @@ def transactional_producer(
     own = _producing() | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": settings.transaction_timeout_ms,
+        "socket.timeout.ms": min(REQUEST_TIMEOUT_MS, settings.transaction_timeout_ms),
         "enable.idempotence": True,
         "linger.ms": 0,
         "retry.backoff.ms": 2,

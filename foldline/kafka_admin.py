@@ -106,6 +106,26 @@ def find_drift(cluster: Cluster, settings: Settings, *, partitions: int) -> list
     return drifts
 
 
+def find_drift_of_new(
+    cluster: Cluster, settings: Settings, *, partitions: int
+) -> list[Drift]:
+    """What is not as it must be of topics that were just made.
+
+    Another broker than the one that made them may hear of them a little later: while one
+    is missing, it is looked again.
+
+    Raises:
+        LogUnavailableError: no broker answers.
+    """
+    end = time.monotonic() + LEADERS_TIMEOUT_MS / 1_000
+    while True:
+        drifts = find_drift(cluster, settings, partitions=partitions)
+        missing = any(drift.what == "topic" for drift in drifts)
+        if not missing or time.monotonic() > end:
+            return drifts
+        time.sleep(LOOK_EVERY_MS / 1_000)
+
+
 def require_no_drift(cluster: Cluster, settings: Settings, *, partitions: int) -> None:
     """Refuse to start on topics that would break a promise; log what else differs.
 
@@ -202,8 +222,8 @@ def broker_settings(cluster: Cluster, settings: Settings) -> list[dict[str, str]
     client: Any = admin(cluster, settings)
     brokers: Iterable[int] = _metadata(cluster, client).brokers
     names = [str(broker) for broker in brokers]
-    try:
-        return list(_configs(cluster, client, "BROKER", names).values())
+    try:  # a call may name one broker only
+        return [_configs(cluster, client, "BROKER", [name])[name] for name in names]
     except _NotAllowedError:
         return [{} for _ in names]
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from foldline.processors.anomalies import anomalies_of
 from foldline.processors.kept import INT64_MAX, bounded
 from foldline.processors.rules import RULES, broken_limit, broken_rule, facts_owner
-from foldline.schemas.authority import TAKEN_WHEN_ENDED, authority_of
+from foldline.schemas.authority import CLAIMS, TAKEN_WHEN_ENDED, authority_of
 from foldline.schemas.blocks import clean_text
 from foldline.schemas.codec import MAX_EVENT_BYTES
 from foldline.schemas.envelope import Envelope, Source
@@ -377,5 +377,5 @@ def _epoch_after(state: SessionState | None, append: Append) -> int:
     if state is None:
         owned = isinstance(append.event, SessionCreated) and append.event.mode == OWNED
         return append.envelope.epoch if owned else 0
-    claims = authority_of(append.event) == "claim" and state.mode != MIRRORED
+    claims = type(append.event) in CLAIMS and state.mode != MIRRORED
     return append.envelope.epoch if claims else state.epoch

@@ -12,102 +12,39 @@ import heapq
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from foldline.errors import DecodeError, LogFormatError, TableCorruptError
+from foldline.errors import DecodeError, TableCorruptError
 from foldline.processors import event_rows as rows
-from foldline.processors.batch import PAUSES, Change, record
-from foldline.processors.event_rows import Head, Listing, Meta, seq_key, text_key
-from foldline.processors.fold import copy_of, initial
+from foldline.processors.event_intake import Entry, EventRecord, Intake, Ways, keep
+from foldline.processors.event_rows import Meta, text_key
+from foldline.processors.fold import copy_of
 from foldline.processors.log import SessionSummary
-from foldline.processors.restore import Source, broken, carry_on, misplaced, restore
+from foldline.processors.restore import Source, broken, carry_on, restore
 from foldline.processors.rocks import (
     META,
+    PAGE_ROWS,
     Batch,
     Rocks,
     open_or_set_aside,
     read_meta,
 )
 from foldline.processors.state_cache import StateCache
-from foldline.processors.state_codec import LAYOUT, decode_state, encode_state
+from foldline.processors.state_codec import LAYOUT, decode_state
 from foldline.processors.stored import (
     Problem,
     StoredEvent,
     StoredSession,
     StoredSnapshot,
 )
-from foldline.schemas.codec import Codec
-from foldline.schemas.events import SessionCreated
-from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import STATUSES, SessionState
-
-STORE_FORMAT = 1
-"""The version of the rows, beside the layout of states."""
-
-KEPT_STATE_EVENTS = 32
-"""After how many events of a session its state is written again: what a read of a
-session that is not in memory has to fold."""
 
 _Row = TypeVar("_Row")
 
-
-class EventRecord(NamedTuple):
-    """A record of `events`, unframed."""
-
-    offset: int
-    key: bytes
-    schema_id: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """What a store needs beside its folder.
-
-    `url` names the partition in errors. `cached_sessions` heads stay in memory.
-    """
-
-    url: str
-    codec: Codec
-    snapshot_every: int
-    cached_sessions: int
-    belongs: Callable[[str], bool] = lambda _: True
-    """Whether a session is one of this partition."""
-
-
-@dataclass(slots=True)
-class _Entry:
-    """The head of a session in memory; `kept_seq` is that of its state's row.
-
-    `places` are the keys of its rows in the indexes.
-    """
-
-    state: SessionState
-    head: Head
-    kept_seq: int
-    places: frozenset[bytes]
-
-
-@dataclass(slots=True)
-class _Touched:
-    """What a batch does to one session."""
-
-    change: Change
-    before: _Entry | None
-    kept_seq: int = 0
-    rests: bool = False
-    labels: tuple[tuple[str, str], ...] = ()
-    first_seq: int = 0
-
-
-@dataclass(slots=True)
-class _Batch:
-    rows: Batch = field(default_factory=Batch)
-    touched: dict[str, _Touched] = field(default_factory=dict[str, _Touched])
-    duplicates: int = 0
+STORE_FORMAT = 1
+"""The version of the rows, beside the layout of states."""
 
 
 class EventStore:
@@ -121,7 +58,7 @@ class EventStore:
         self._rocks = rocks
         self._meta = meta
         self._ways = ways
-        self._heads: OrderedDict[str, _Entry] = OrderedDict()
+        self._heads: OrderedDict[str, Entry] = OrderedDict()
         self._read = StateCache()
         self.next_offset = meta.next_offset
         self.duplicates = 0
@@ -157,6 +94,11 @@ class EventStore:
         """How many events it holds."""
         return self._meta.events
 
+    @property
+    def cached_sessions(self) -> int:
+        """How many heads are in memory."""
+        return len(self._heads)
+
     # --- taking in -------------------------------------------------------------------
 
     def apply(self, records: Sequence[EventRecord]) -> set[str]:
@@ -166,122 +108,46 @@ class EventStore:
             LogFormatError: a hole, or an event that is not the one recorded there; it
                 names session and seq. Nothing of the batch is kept.
         """
-        batch = _Batch()
+        intake = Intake(self._ways, self._entry, self._event_at)
         for one in records:
             if one.offset >= self.next_offset:
-                self._take(batch, one)
+                intake.take(one)
         if not records or records[-1].offset < self.next_offset:
             return set()
-        self._write(batch, records[-1].offset + 1)
-        return set(batch.touched)
+        return self._write(intake, records[-1].offset + 1)
 
-    def advance(self, offset: int) -> None:
-        """Say that nothing is below an offset that is not taken in (markers only)."""
-        self.next_offset = max(self.next_offset, offset)
+    def _entry(self, session_id: str) -> Entry | None:
+        return self._heads.get(session_id) or self._restored(session_id)
 
-    def _take(self, batch: _Batch, one: EventRecord) -> None:
-        url = self._ways.url
-        try:
-            session_id = one.key.decode()
-            recorded = self._ways.codec.decode_structure(one.schema_id, one.body)
-        except (UnicodeDecodeError, DecodeError) as error:
-            raise LogFormatError(url, f"offset {one.offset}: {error}") from error
-        touched = batch.touched.get(session_id) or self._begin(session_id)
-        state, seq = touched.change.state, recorded.seq
-        if state.seq and seq <= state.seq:
-            self._same(touched, session_id, recorded)
-            batch.duplicates += 1
-            return
-        reason = _why_not(state, session_id, recorded)
-        if reason:
-            raise broken(url, session_id, seq, f"{reason} (offset {one.offset})")
-        record(touched.change, recorded, snapshot_every=self._ways.snapshot_every)
-        touched.rests = isinstance(recorded.event, PAUSES)
-        touched.first_seq = touched.first_seq or seq
-        labels = rows.labels_in(recorded)
-        touched.labels = touched.labels if labels is None else labels
-        batch.touched[session_id] = touched
+    def _event_at(self, session_id: str, seq: int) -> tuple[int, bytes] | None:
+        data = self._rocks.get(rows.EVENT + text_key(session_id) + rows.seq_key(seq))
+        return None if data is None else rows.unpack_event(data)
 
-    def _begin(self, session_id: str) -> _Touched:
-        entry = self._heads.get(session_id) or self._restored(session_id)
-        if entry is None:
-            if not self._ways.belongs(session_id):
-                reason = "the session belongs to another partition"
-                raise broken(self._ways.url, session_id, 0, reason)
-            return _Touched(Change(initial(session_id)), None)
-        head = entry.head
-        touched = _Touched(Change(copy_of(entry.state)), entry, entry.kept_seq)
-        touched.labels, touched.first_seq = head.labels, head.first_seq
-        return touched
-
-    def _same(self, touched: _Touched, session_id: str, recorded: Recorded) -> None:
-        """A repeated record is dropped, if it is one."""
-        mine = (recorded.schema_id, recorded.body)
-        known = next(
-            ((e.schema_id, e.body) for e in touched.change.events if e.seq == recorded.seq),
-            None,
-        )
-        if known is None:
-            key = rows.EVENT + text_key(session_id) + seq_key(recorded.seq)
-            data = self._rocks.get(key)
-            known = None if data is None else rows.unpack_event(data)
-        if known != mine:
-            reason = "another event is recorded under this seq"
-            raise broken(self._ways.url, session_id, recorded.seq, reason)
-
-    def _write(self, batch: _Batch, next_offset: int) -> None:
-        heads = {sid: self._finish(batch.rows, t) for sid, t in batch.touched.items()}
+    def _write(self, intake: Intake, next_offset: int) -> set[str]:
+        batch = Batch()
+        heads = intake.finish(batch)
         leaving = self._leaving(heads)
         for session_id in leaving:
-            self._keep(batch.rows, self._heads[session_id])
+            entry = self._heads[session_id]
+            if entry.kept_seq != entry.state.seq:
+                keep(batch, entry.state)
         meta = Meta(
             self._meta.identity,
             next_offset,
-            self._meta.sessions + sum(t.before is None for t in batch.touched.values()),
-            self._meta.events + sum(len(t.change.events) for t in batch.touched.values()),
+            self._meta.sessions + intake.new_sessions,
+            self._meta.events + intake.new_events,
         )
-        batch.rows.put(META, rows.encode_row(meta))
-        self._rocks.write(batch.rows)
+        batch.put(META, rows.encode_row(meta))
+        self._rocks.write(batch)
         self._meta = meta
-        self.duplicates += batch.duplicates
+        self.duplicates += intake.duplicates
         for session_id in leaving:
             del self._heads[session_id]
         for session_id, entry in heads.items():
             self._heads[session_id] = entry
             self._heads.move_to_end(session_id)
         self.next_offset = next_offset
-
-    def _finish(self, batch: Batch, touched: _Touched) -> _Entry:
-        """The rows of one session."""
-        change, state = touched.change, touched.change.state
-        session = text_key(state.session_id)
-        for event in change.events:
-            value = rows.pack_event(event.schema_id, event.body)
-            batch.put(rows.EVENT + session + seq_key(event.seq), value)
-        for kept in change.snapshots:
-            key = rows.SNAPSHOT + session + seq_key(kept.seq)
-            batch.put(key, kept.digest + kept.body)
-        labels, first_seq = touched.labels, touched.first_seq
-        head = rows.head_of(state, first_seq=first_seq, labels=labels)
-        batch.put(rows.HEAD + session, rows.encode_row(head))
-        places = head.places(session)
-        old = touched.before.places if touched.before else frozenset[bytes]()
-        for key in old - places:
-            batch.delete(key)
-        for key in places - old:
-            batch.put(key, b"")
-        entry = _Entry(state, head, touched.kept_seq, places)
-        if touched.rests or state.seq - entry.kept_seq >= KEPT_STATE_EVENTS:
-            self._keep(batch, entry)
-        return entry
-
-    @staticmethod
-    def _keep(batch: Batch, entry: _Entry) -> None:
-        state = entry.state
-        if entry.kept_seq == state.seq:
-            return
-        batch.put(rows.STATE + text_key(state.session_id), encode_state(state))
-        entry.kept_seq = state.seq
+        return set(heads)
 
     def _leaving(self, coming: Container[str]) -> list[str]:
         """Heads that leave memory: the longest unused, none that a batch has touched."""
@@ -289,9 +155,13 @@ class EventStore:
         unused = (one for one in self._heads if one not in coming)
         return list(islice(unused, max(count, 0)))
 
+    def advance(self, offset: int) -> None:
+        """Say that nothing is below an offset that is not taken in (markers only)."""
+        self.next_offset = max(self.next_offset, offset)
+
     # --- reading ---------------------------------------------------------------------
 
-    def head(self, session_id: str) -> Head | None:
+    def head(self, session_id: str) -> rows.Head | None:
         """The head of a session; None for no session."""
         entry = self._heads.get(session_id)
         if entry is not None:
@@ -323,7 +193,7 @@ class EventStore:
             return None
         return restore(self._source(session_id, at_seq))
 
-    def _restored(self, session_id: str, head: Head | None = None) -> _Entry | None:
+    def _restored(self, session_id: str, head: rows.Head | None = None) -> Entry | None:
         """The head from the rows: a state that was kept and the events after it."""
         head = head or self.head(session_id)
         if head is None:
@@ -339,7 +209,7 @@ class EventStore:
         if state is None or state.chain_head != head.head_hash:
             raise broken(self._ways.url, session_id, head.seq, "it is not in the store")
         places = head.places(text_key(session_id))
-        return _Entry(state, head, kept.seq if kept else 0, places)
+        return Entry(state, head, kept.seq if kept else 0, places)
 
     def _source(self, session_id: str, upto_seq: int) -> Source:
         return Source(
@@ -388,7 +258,7 @@ class EventStore:
             prefix = kind + text_key(session_id)
         except UnicodeEncodeError:
             return iter(())
-        start, end = prefix + seq_key(first_seq), prefix + seq_key(last_seq + 1)
+        start, end = prefix + rows.seq_key(first_seq), prefix + rows.seq_key(last_seq + 1)
         return self._rocks.scan(start, end, reverse=reverse)
 
     def stored_sessions(self) -> Iterator[StoredSession]:
@@ -396,7 +266,7 @@ class EventStore:
         for _, value in self._rocks.scan(rows.HEAD, rows.after(rows.HEAD)):
             yield self._decoded(rows.decode_head, value).stored()
 
-    def sessions(self, listing: Listing) -> list[SessionSummary]:
+    def sessions(self, listing: rows.Listing) -> list[SessionSummary]:
         """Sessions that are asked for, the most recently active first."""
         if listing.pending or listing.parent_session_id is not None:
             found = self._members(listing)
@@ -405,7 +275,7 @@ class EventStore:
         fitting = (head.summary() for head in found if listing.fits(head))
         return list(islice(fitting, min(listing.limit, sys.maxsize)))
 
-    def _members(self, listing: Listing) -> Iterable[Head]:
+    def _members(self, listing: rows.Listing) -> Iterable[rows.Head]:
         if listing.parent_session_id is not None:
             prefix = rows.members(rows.PARENT, listing.parent_session_id)
         else:
@@ -417,7 +287,7 @@ class EventStore:
         heads = [head for session_id in ids if (head := self.head(session_id))]
         return sorted(heads, key=rows.order_of, reverse=True)
 
-    def _recent(self, listing: Listing) -> Iterator[Head]:
+    def _recent(self, listing: rows.Listing) -> Iterator[rows.Head]:
         statuses = STATUSES if listing.status is None else (listing.status,)
         ways = [self._recent_of(listing, status) for status in statuses]
         for _, session_id in heapq.merge(*ways, reverse=True):
@@ -425,12 +295,14 @@ class EventStore:
             if head is not None:
                 yield head
 
-    def _recent_of(self, listing: Listing, status: str) -> Iterator[tuple[int, str]]:
+    def _recent_of(self, listing: rows.Listing, status: str) -> Iterator[tuple[int, str]]:
         prefix = rows.recent(status, listing.tenant)
         end = rows.after(prefix)
         if listing.before is not None:
             end = prefix + rows.when_key(*listing.before)
-        for key, _ in self._rocks.scan(prefix, end, reverse=True):
+        page_rows = min(max(listing.limit, 1), PAGE_ROWS)
+        found = self._rocks.scan(prefix, end, reverse=True, page_rows=page_rows)
+        for key, _ in found:
             yield rows.when_of(key, prefix)
 
     def inspect(self) -> Iterator[Problem]:
@@ -457,16 +329,6 @@ class EventStore:
             return decode(data)
         except DecodeError as error:
             raise TableCorruptError(str(self.folder), error.reason) from error
-
-
-def _why_not(state: SessionState, session_id: str, recorded: Recorded) -> str:
-    """Why an event cannot be the next of a session; empty if it is."""
-    seq = recorded.seq
-    if not state.seq and not isinstance(recorded.event, SessionCreated):
-        return "a hole: nothing before it is in the topic"
-    if state.seq and seq != state.seq + 1:
-        return f"a hole: the last event before it is seq {state.seq}"
-    return misplaced(recorded, session_id, seq, state.chain_head)
 
 
 def open_store(folder: Path, *, log_id: str, partition: int, ways: Ways) -> EventStore:

@@ -153,22 +153,25 @@ def fold_in(state: SessionState, recorded: Recorded) -> None:
 
 _copied_usage = copier(UsageTotals)
 _copied_compaction = copier(Compaction)
-_copied_lightly = copier(SessionState, counts=dict.copy, anomalies=dict.copy)
 
 
 def _copied_calls(calls: dict[str, Call]) -> dict[str, Call]:
     return {key: copied_call(call) for key, call in calls.items()}
 
 
+_LISTED = frozenset(
+    item.name
+    for item in fields(SessionState)
+    if type(getattr(initial(""), item.name)) is dict
+)
+_copied_lightly = copier(SessionState, listed=("counts", "anomalies"))
 _copied_state = copier(
     SessionState,
-    usage=_copied_usage,
-    compaction=lambda compaction: compaction and _copied_compaction(compaction),
-    calls=_copied_calls,
-    **{
-        name: dict.copy
-        for name in (item.name for item in fields(SessionState))
-        if name != "calls" and type(getattr(initial(""), name)) is dict
+    listed=_LISTED - {"calls"},
+    anew={
+        "usage": _copied_usage,
+        "compaction": _copied_compaction,
+        "calls": _copied_calls,
     },
 )
 

@@ -324,10 +324,11 @@ class Partition:
         self._controlled = outcome.controlled = True
 
     def due_snapshots(self) -> list[Outgoing]:
-        """Snapshots that the lag makes due after the batch's fold, for the same
-        transaction, and a low-water record behind them or behind a control record.
+        """Snapshots that the lag makes due after the batch's fold, and the new low water.
 
-        To be asked once, after the last `admit` of the batch.
+        They belong into the same transaction. A low-water record is the last of them,
+        and stands alone where only a control record came into force. To be asked once,
+        after the last `admit` of the batch.
         """
         counters = self._answers.counters
         before = self._at_event

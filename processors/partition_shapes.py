@@ -1,4 +1,4 @@
-"""What goes into a partition of a worker and comes out of it: positions, outcomes, limits."""
+"""What goes into a partition of a worker, and comes out of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

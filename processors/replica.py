@@ -18,7 +18,6 @@ by the consumer's end-of-partition event, never by the offset of a record.
 """
 
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -35,10 +34,10 @@ from foldline.errors import (
 )
 from foldline.kafka import Cluster
 from foldline.kafka_meta import read_meta
-from foldline.processors import rocks
-from foldline.processors.event_store import EventStore, Ways, open_store
+from foldline.processors.event_store import EventStore
+from foldline.processors.replica_folder import ReplicaFolder
 from foldline.processors.replica_part import Part, Progress, SharedAnswer, left_s
-from foldline.processors.replica_source import ASK_TIMEOUT_MS, EventsTopic, intake_of
+from foldline.processors.replica_source import ASK_TIMEOUT_MS, EventsTopic, polled_of
 from foldline.schemas.codec import Codec
 from foldline.schemas.topic_records import LogMeta
 from foldline.settings import Settings
@@ -49,9 +48,6 @@ RETRY_MS = 1_000
 
 SETTLE_MS = 200
 """How long a read waits for transactions that are open when it is asked."""
-
-MIN_CACHED_SESSIONS = 100
-"""How many heads a partition keeps in memory at the least."""
 
 _logger = logging.getLogger("foldline.replica")
 
@@ -81,10 +77,10 @@ class Replica:
         self.log_id = meta.log_id
         self.partition_count = meta.partitions
         self.url = cluster.url
-        self.codec = codec
         self.skipped = 0
-        self._folder = folder
-        self._settings = settings
+        self._folder = ReplicaFolder(
+            folder, cluster=cluster, meta=meta, codec=codec, settings=settings
+        )
         self._topic = EventsTopic(cluster, settings)
         self._lock = threading.RLock()
         self._parts: dict[int, Part] = {}
@@ -233,32 +229,8 @@ class Replica:
             return self._topic.end(partition, timeout_s=timeout_s)
 
         topic_id = self._topic.topic_id()
-        store = self._opened(partition, topic_id)
+        store = self._folder.open(partition, topic_id=topic_id)
         return Part(partition, store, topic_id, SharedAnswer(end))
-
-    def _opened(self, partition: int, topic_id: str) -> EventStore:
-        return open_store(
-            self._folder_of(partition),
-            log_id=f"{self.log_id}/{topic_id}",
-            partition=partition,
-            ways=self._ways(partition),
-        )
-
-    def _ways(self, partition: int) -> Ways:
-        share = self._settings.cached_sessions // self.partition_count
-        return Ways(
-            url=self._name(partition),
-            codec=self.codec,
-            snapshot_every=self._settings.snapshot_every_events,
-            cached_sessions=max(share, MIN_CACHED_SESSIONS),
-            belongs=lambda session_id: self.partition_of(session_id) == partition,
-        )
-
-    def _name(self, partition: int) -> str:
-        return f"{self.url}: {self._topic.name} [{partition}]"
-
-    def _folder_of(self, partition: int) -> Path:
-        return self._folder / str(partition)
 
     def checkpoint(self, partition: int, folder: Path) -> None:
         """Write a copy of a partition's store, from which another replica can start."""
@@ -271,25 +243,11 @@ class Replica:
             False if it has a store already, or the checkpoint is of another log,
             partition or version; nothing was changed then.
         """
-        folder = self._folder_of(partition)
-        draft = folder.with_name(f"{folder.name}.adopting")
         with self._lock:
-            if partition in self._parts or folder.exists():
+            if partition in self._parts:
                 return False
-            rocks.destroy(draft)
-            shutil.copytree(checkpoint, draft)
-            log_id = f"{self.log_id}/{self._topic.topic_id()}"
-            ways = self._ways(partition)
-            try:
-                EventStore.open(
-                    draft, log_id=log_id, partition=partition, ways=ways
-                ).close()
-            except TableCorruptError as error:
-                _logger.warning("a checkpoint is not used: %s", error)
-                rocks.destroy(draft)
-                return False
-            draft.rename(folder)
-        return True
+            topic_id = self._topic.topic_id()
+            return self._folder.adopt(partition, checkpoint, topic_id=topic_id)
 
     def close(self) -> None:
         """End the thread, and let go of connections and folders."""
@@ -339,15 +297,15 @@ class Replica:
                 self._stop(part, error)
 
     def _take_in(self, part: Part, messages: Sequence[Any]) -> None:
-        intake = intake_of(self._name(part.partition), messages)
-        for offset in intake.skipped:
+        polled = polled_of(self._folder.name(part.partition), messages)
+        for offset in polled.skipped:
             self.skipped += 1
-            name = self._name(part.partition)
+            name = self._folder.name(part.partition)
             _logger.warning("%s: offset %s is no worker's record: skipped", name, offset)
-        changed = part.store.apply(intake.records)
-        part.store.advance(intake.end)
-        if intake.error:
-            self._misplaced(part, intake.error, gone=intake.gone)
+        changed = part.store.apply(polled.records)
+        part.store.advance(polled.end)
+        if polled.error:
+            self._misplaced(part, polled.error, gone=polled.gone)
             return
         part.trouble = ""
         part.tell(changed)
@@ -368,7 +326,7 @@ class Replica:
 
     def _later(self, part: Part, error: FoldlineError) -> None:
         if not part.trouble:
-            _logger.warning("%s: %s", self._name(part.partition), error)
+            _logger.warning("%s: %s", self._folder.name(part.partition), error)
         part.trouble = str(error)
         part.retry_at = time.monotonic() + RETRY_MS / 1000
         part.tell()
@@ -384,7 +342,7 @@ class Replica:
                     self._topic.assign(part.partition, part.store.next_offset)
 
     def _stop(self, part: Part, error: FoldlineError) -> None:
-        _logger.error("%s is read no further: %s", self._name(part.partition), error)
+        _logger.error("%s is read no further: %s", self._folder.name(part.partition), error)
         part.stopped = error
         part.tell()
 
@@ -413,12 +371,8 @@ class Replica:
 
     def _set_aside(self, part: Part) -> None:
         self._topic.unassign(part.partition)
-        part.store.close()
-        folder = self._folder_of(part.partition)
-        if folder.exists():
-            aside = rocks.set_aside(folder, reason=part.broken)
-            _logger.warning("%s: %s; set aside as %s", folder, part.broken, aside)
+        self._folder.set_aside(part.store, part.partition, reason=part.broken)
         part.topic_id = self._topic.topic_id()
-        part.store = self._opened(part.partition, part.topic_id)
+        part.store = self._folder.open(part.partition, topic_id=part.topic_id)
         part.seen_end = 0
         self._topic.assign(part.partition, part.store.next_offset)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from foldline.errors import DecodeError, LogFormatError, ReadUnavailableError
 from foldline.kafka import Cluster, admin, reader_consumer
-from foldline.processors.event_store import EventRecord
+from foldline.processors.event_intake import EventRecord
 from foldline.processors.gate import Gate
 from foldline.processors.kafka_records import APPEND_OFFSET
 from foldline.schemas.codec import unframe
@@ -46,7 +46,7 @@ _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa:
 
 
 @dataclass(slots=True)
-class Intake:
+class Polled:
     """What one poll gives of one partition.
 
     Everything below `end` is in `records`, or is nothing that counts (-1: not known).
@@ -157,35 +157,35 @@ class EventsTopic:
             self._consumer.close()
 
 
-def intake_of(topic: str, messages: Sequence[Any]) -> Intake:
+def polled_of(topic: str, messages: Sequence[Any]) -> Polled:
     """Messages of one partition, as a store takes them.
 
     Raises:
         LogFormatError: a worker's record that is no framed event.
     """
-    intake = Intake()
+    polled = Polled()
     for message in messages:
         error = message.error()
         if error is None:
-            _add(topic, intake, message)
+            _add(topic, polled, message)
         elif error.code() == _EOF:
-            intake.end = message.offset()
+            polled.end = message.offset()
         else:
-            intake.gone = error.code() in _GONE
-            intake.error = str(error)
+            polled.gone = error.code() in _GONE
+            polled.error = str(error)
             break
-    return intake
+    return polled
 
 
-def _add(topic: str, intake: Intake, message: Any) -> None:
+def _add(topic: str, polled: Polled, message: Any) -> None:
     offset = message.offset()
-    intake.end = offset + 1
+    polled.end = offset + 1
     if not any(name == APPEND_OFFSET for name, _ in message.headers() or ()):
-        intake.skipped.append(offset)
+        polled.skipped.append(offset)
         return
     try:
         schema_id, body = unframe(message.value() or b"")
     except DecodeError as error:
         where = f"{topic} [{message.partition()}]"
         raise LogFormatError(where, f"offset {offset}: {error}") from error
-    intake.records.append(EventRecord(offset, message.key() or b"", schema_id, body))
+    polled.records.append(EventRecord(offset, message.key() or b"", schema_id, body))

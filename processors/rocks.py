@@ -133,30 +133,44 @@ class Rocks:
             raise self._translated(error) from error
 
     def scan(
-        self, start: bytes, end: bytes, *, reverse: bool = False
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        page_rows: int = PAGE_ROWS,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows with start <= key < end, in the order of their keys, or from the end.
 
-        Read in pages: what is written in between may or may not be seen.
+        Read in pages: what is written in between may or may not be seen. Who needs a
+        few rows only says so by `page_rows`.
         """
-        while page := self._page(start, end, reverse=reverse):
+        while page := self._page(start, end, reverse, page_rows):
             yield from page
             last = page[-1][0]
             start, end = (start, last) if reverse else (last + b"\x00", end)
 
     def _page(
-        self, start: bytes, end: bytes, *, reverse: bool
+        self,
+        start: bytes,
+        end: bytes,
+        reverse: bool,  # noqa: FBT001 - the arguments of `scan`
+        page_rows: int,
     ) -> list[tuple[bytes, bytes]]:
         try:
             with self._scans.inside():
-                return self._read_page(start, end, reverse=reverse)
+                return self._read_page(start, end, reverse, page_rows)
         except (LogUnavailableError, TableCorruptError):
             raise
         except Exception as error:
             raise self._translated(error) from error
 
     def _read_page(
-        self, start: bytes, end: bytes, *, reverse: bool
+        self,
+        start: bytes,
+        end: bytes,
+        reverse: bool,  # noqa: FBT001
+        page_rows: int,
     ) -> list[tuple[bytes, bytes]]:
         # rocksdict's own bounds take keys for typed ones, in raw mode too.
         rows = cast("Any", self._db.iter())
@@ -164,7 +178,7 @@ class Rocks:
         room = PAGE_BYTES
         (rows.seek_for_prev if reverse else rows.seek)(end if reverse else start)
         step = rows.prev if reverse else rows.next
-        while len(page) < PAGE_ROWS and room > 0 and rows.valid():
+        while len(page) < page_rows and room > 0 and rows.valid():
             key = rows.key()
             if key < start or (key >= end and not reverse):
                 break

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from foldline.processors.kept import attempt_bit, harness_key, short
 from foldline.processors.listing import LIMITS, running_under
-from foldline.schemas.authority import authority_of
+from foldline.schemas.authority import CLAIMS
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     EVENT_TYPES,
@@ -57,7 +57,6 @@ from foldline.schemas.events import (
     TurnStarted,
     UnknownEvent,
     UsageCorrected,
-    type_of,
 )
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import (
@@ -297,13 +296,13 @@ def broken_rule(state: SessionState, append: Append, now: int) -> Broken | None:
 
 def _general(state: SessionState, append: Append) -> str:
     event = append.event
-    if authority_of(event) == "claim" and append.expected_seq is None:
+    if append.expected_seq is None and type(event) in CLAIMS:
         return "claim_without_expected_seq"
     if append.requires and any(state.seq_of(i) is None for i in append.requires):
         return "requires"
     if isinstance(event, UnknownEvent):
         return "unknown_type"
-    return "" if state.status in legal_in(type_of(event)) else "status"
+    return "" if state.status in legal_in(type(event).__name__) else "status"
 
 
 def _turn_rule(state: SessionState, append: Append, now: int) -> str:  # noqa: ARG001

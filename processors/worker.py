@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from foldline.errors import (
     LogFormatError,
@@ -213,6 +213,12 @@ class Worker:
 
     def _consume(self) -> list["Message"]:
         """The first record, and those behind it that are here already."""
+        try:
+            return self._take()
+        except KafkaException as error:  # a fatal one: the client is no more
+            raise WorkerFailedError(str(error)) from error
+
+    def _take(self) -> list["Message"]:
         first = self._consumer.poll(self._poll_ms() / 1000)
         if first is None:
             return []

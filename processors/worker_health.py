@@ -97,7 +97,7 @@ def listening(settings: Settings) -> Generator[tuple[Health, int | None]]:
         server.close()
 
 
-def _handler(health: Health, metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
+def _handler(health: Health) -> type[BaseHTTPRequestHandler]:
     def answer(path: str) -> tuple[int, str, bytes]:
         match path.partition("?")[0]:
             case "/healthz":

@@ -76,7 +76,7 @@ class Publisher:
         self._on_error = on_error
         self._timeout_s = settings.transaction_timeout_ms / 1000
         self._producer: Any = None
-        self._failed: str = ""
+        self._failed: KafkaError | None = None
 
     @property
     def is_open(self) -> bool:
@@ -113,7 +113,7 @@ class Publisher:
         Raises:
             LostProducerError: the producer is no more.
         """
-        self._failed = ""
+        self._failed = None
         self._do(self._producer.begin_transaction)
 
     def send(
@@ -127,7 +127,9 @@ class Publisher:
 
         def reported(error: KafkaError | None, message: "Message") -> None:
             if error is not None:
-                self._failed = self._failed or f"{topic}: {_words(error)}"
+                # Kept as it is: if the producer has a fatal error too, an exception is
+                # pending here already, and any call into the library would fail.
+                self._failed = self._failed or error
             elif offsets is not None:
                 offsets.append(cast("int", message.offset()))
 
@@ -151,7 +153,7 @@ class Publisher:
             except BufferError as error:
                 if waited_ms >= self._settings.transaction_timeout_ms:
                     raise TornBatchError("the producer's queue stays full") from error
-                self._producer.poll(FULL_QUEUE_POLL_MS / 1000)
+                self._serve(self._producer.poll, FULL_QUEUE_POLL_MS / 1000)
                 waited_ms += FULL_QUEUE_POLL_MS
             except KafkaException as failure:
                 raise self._sorted(failure) from failure
@@ -164,9 +166,9 @@ class Publisher:
         Raises:
             TornBatchError: a record failed, or some are still under way.
         """
-        left = cast("int", self._producer.flush(self._timeout_s))
-        if self._failed:
-            raise TornBatchError(self._failed)
+        left = self._serve(self._producer.flush, self._timeout_s)
+        if self._failed is not None:
+            raise self._sorted_error(self._failed, delivery=True)
         if left:
             raise TornBatchError(f"{left} records were not delivered in time")
 
@@ -205,6 +207,21 @@ class Publisher:
         if producer is not None:
             _let_go(producer)
 
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """Poll or flush, in which a fatal error of the producer is raised.
+
+        It is raised between callbacks; one that runs after it ends in a SystemError.
+        """
+        try:
+            return call(timeout_s)
+        except KafkaException as failure:
+            raise self._sorted(failure) from failure
+        except SystemError as failure:
+            cause = failure.__cause__
+            if not isinstance(cause, KafkaException):
+                raise
+            raise self._sorted(cause) from failure
+
     def _do(self, call: Callable[..., Any], *arguments: Any) -> None:
         timeout = (self._timeout_s,) if call.__name__ != "begin_transaction" else ()
         try:
@@ -214,8 +231,11 @@ class Publisher:
 
     def _sorted(self, failure: KafkaException) -> Exception:
         """The error as one of two kinds: what is not surely abortable is lost."""
-        error = _error_of(failure)
-        if error.txn_requires_abort():
+        return self._sorted_error(_error_of(failure))
+
+    @staticmethod
+    def _sorted_error(error: KafkaError, *, delivery: bool = False) -> Exception:
+        if error.txn_requires_abort() or (delivery and not error.fatal()):
             return TornBatchError(_words(error))
         return LostProducerError(_words(error), fenced=_fenced(error))
 
@@ -223,7 +243,6 @@ class Publisher:
 def _let_go(producer: Any) -> None:
     """Forget what is queued and under way, so that its end does not wait for it."""
     producer.purge(in_queue=True, in_flight=True, blocking=False)
-    producer.poll(0)
 
 
 def _error_of(failure: KafkaException) -> KafkaError:

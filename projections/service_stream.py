@@ -102,7 +102,9 @@ async def _stream(
 
 
 def event_of(recorded: Recorded) -> bytes:
-    """An event on the stream: its seq, and its view as one line of JSON."""
-    text = json.dumps(event_view(recorded), ensure_ascii=False, separators=(",", ":"))
-    data = text.encode("utf-8", "replace")
+    """An event on the stream: its seq, and its view as one line of ASCII.
+
+    Many clients split lines at every character that Unicode calls a line's end.
+    """
+    data = json.dumps(event_view(recorded), separators=(",", ":")).encode()
     return b"id: %d\ndata: %s\n\n" % (recorded.seq, data)

@@ -12,6 +12,7 @@ external when a person did.
 from typing import Literal
 
 from foldline.schemas.events import (
+    EVENT_TYPES,
     AnyEvent,
     PermissionDenied,
     PermissionGranted,
@@ -86,6 +87,11 @@ AUTHORITY: dict[str, Authority] = {
     "RedactionApplied": "external",
     "ForeignRecord": "external",
 }
+
+CLAIMS: frozenset[type] = frozenset(
+    EVENT_TYPES[name] for name, authority in AUTHORITY.items() if authority == "claim"
+)
+"""The types that are claims."""
 
 TAKEN_WHEN_ENDED: frozenset[str] = frozenset(
     {

@@ -16,7 +16,7 @@ one meaning for given bytes at a given place, so equal bytes are equal fields.
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -256,7 +256,7 @@ class Lines:
         self.lines.append("    " * self._indent + line)
 
     @contextmanager
-    def deeper(self) -> Iterator[None]:
+    def deeper(self) -> Generator[None]:
         """What is said meanwhile belongs to the line before."""
         self._indent += 1
         yield

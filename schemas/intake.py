@@ -153,7 +153,7 @@ class _Walk(Lines):
 def _mostly_zero(schema: Any) -> bool:
     """Whether one zero byte says it all: null, or false."""
     if isinstance(schema, list):
-        return bool(cast("list[Any]", schema)) and schema[0] == "null"
+        return cast("list[Any]", schema)[:1] == ["null"]
     return schema == "boolean"
 
 
@@ -204,9 +204,9 @@ def compile_intake(
 
 def _check_filled(name: str, envelope: Sequence[Any]) -> None:
     found = {item["name"]: item["type"] for item in envelope}
-    wrong = [field for field, schema in FILLED.items() if found.get(field) != schema]
+    wrong = [known for known, schema in FILLED.items() if found.get(known) != schema]
     if wrong:
-        raise SchemaError(name, [f"{field} cannot be filled" for field in wrong])
+        raise SchemaError(name, [f"{known} cannot be filled" for known in wrong])
 
 
 def _order(envelope: Sequence[Any]) -> list[str]:
@@ -214,7 +214,7 @@ def _order(envelope: Sequence[Any]) -> list[str]:
 
 
 def _spans(order: Sequence[str]) -> str:
-    return "".join(f"s_{field}, e_{field}, " for field in order)
+    return "".join(f"s_{name}, e_{name}, " for name in order)
 
 
 @lru_cache(maxsize=64)
@@ -309,9 +309,9 @@ class _Parts:
 def _pieces(order: Sequence[str]) -> str:
     pieces: list[str] = []
     begin = ""
-    for field in order:
-        pieces.extend((f"b[{begin}:s_{field}]", _FILL[field]))
-        begin = f"e_{field}"
+    for name in order:
+        pieces.extend((f"b[{begin}:s_{name}]", _FILL[name]))
+        begin = f"e_{name}"
     return ", ".join((*pieces, f"b[{begin}:]"))
 
 

@@ -95,13 +95,13 @@ def _loaded(text: str) -> tuple[str, Schema]:
     Raises:
         DecodeError: a text that is no record's schema, or could hang its reader.
     """
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise DecodeError(f"a schema of more than {MAX_SCHEMA_CHARS} characters")
     try:
-        if len(text) > MAX_SCHEMA_CHARS:
-            raise DecodeError(f"a schema of more than {MAX_SCHEMA_CHARS} characters")
         schema = cast("dict[str, Any]", json.loads(text))
         check_decodable(schema)
         return str(schema["name"]), parsed(plain(schema))
-    except (DecodeError, SchemaError) as error:
+    except SchemaError as error:
         raise DecodeError(str(error)) from error
     except Exception as error:  # whatever a foreign schema makes us stumble over
         raise DecodeError(f"no schema: {error!r}") from error

@@ -1,22 +1,23 @@
 """Snapshots: a state as registered Avro bytes, and the hash that tells two states apart.
 
 The schema is made from the dataclasses of `foldline.schemas.state`. Dictionaries become
-arrays sorted by their key; counters become arrays of {name, count}. The hash leaves out the chain head and the log
-times, so that the same appends give the same hash on every log.
+arrays sorted by their key; counters become arrays of {name, count}. The hash leaves out
+the chain head and the log times, so that the same appends give the same hash on every log.
 """
 
 import dataclasses
-import hashlib
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, cast
 
-from foldline.errors import DecodeError
-from foldline.schemas.avro_io import parsed, read, write
+from foldline.errors import DecodeError, EncodeError
+from foldline.schemas.avro_bytes import data_bytes, long_bytes
+from foldline.schemas.avro_io import parsed, read
 from foldline.schemas.avsc import NAMESPACE
 from foldline.schemas.record import Record
 from foldline.schemas.state import FOLD_VERSION, SessionState
+from foldline.schemas.state_bytes import compile_state_bytes
 
 _PRIMITIVES: dict[Any, str] = {
     str: "string",
@@ -25,16 +26,7 @@ _PRIMITIVES: dict[Any, str] = {
     bytes: "bytes",
 }
 
-# Fields that differ between logs that took the same appends.
-_LOG_TIMES: dict[str, set[str]] = {
-    "SessionState": {"created_at", "recorded_at", "chain_head"},
-    "Call": {"start_by_at", "deadline_at"},
-    "PendingRequest": {"expires_at"},
-    "ModelCall": {"deadline_at"},
-    "Retry": {"not_before_at"},
-}
-
-_Encode = Callable[[Any], Any]
+_Decode = Callable[[Any], Any]
 
 
 def snapshot_schema(*, version: int = 1) -> dict[str, Any]:
@@ -119,51 +111,7 @@ def _hints(cls: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-def _encoder(hint: Any, *, hashed: bool) -> _Encode | None:
-    """A function from a state's value to Avro's; None where it is the value itself."""
-    origin = typing.get_origin(hint)
-    arguments = typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        inner = next(a for a in arguments if a is not types.NoneType)
-        encode = _encoder(inner, hashed=hashed)
-        return encode and (lambda value: None if value is None else encode(value))
-    if origin is dict:
-        if arguments[1] is int:
-            return lambda counts: [
-                {"name": name, "count": count} for name, count in sorted(counts.items())
-            ]
-        item = _encoder(arguments[1], hashed=hashed)
-        assert item is not None  # noqa: S101 - every listed thing is a record
-        return lambda things: [item(thing) for _, thing in sorted(things.items())]
-    if hint in _PRIMITIVES:
-        return None
-    return _record_encoder(hint, hashed=hashed)
-
-
-def _record_encoder(cls: Any, *, hashed: bool) -> _Encode:
-    left_out = _LOG_TIMES.get(cls.__name__, set[str]()) if hashed else set[str]()
-    plain: list[str] = []
-    coded: list[tuple[str, _Encode]] = []
-    blank: dict[str, Any] = {}
-    for name, hint in _hints(cls).items():
-        if name in left_out:
-            blank[name] = b"" if hint is bytes else 0
-        elif (encode := _encoder(hint, hashed=hashed)) is None:
-            plain.append(name)
-        else:
-            coded.append((name, encode))
-
-    def encode_record(value: Any) -> dict[str, Any]:
-        fields = {name: getattr(value, name) for name in plain}
-        for name, encode in coded:
-            fields[name] = encode(getattr(value, name))
-        fields.update(blank)
-        return fields
-
-    return encode_record
-
-
-def _decoder(hint: Any) -> _Encode | None:
+def _decoder(hint: Any) -> _Decode | None:
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -184,7 +132,7 @@ def _decoder(hint: Any) -> _Encode | None:
     return _record_decoder(hint)
 
 
-def _record_decoder(cls: Any) -> _Encode:
+def _record_decoder(cls: Any) -> _Decode:
     coded = [
         (name, decode)
         for name, hint in _hints(cls).items()
@@ -200,29 +148,31 @@ def _record_decoder(cls: Any) -> _Encode:
 
 
 _SCHEMA = parsed(snapshot_schema())
-_STATE_SCHEMA = parsed(_schema(SessionState, set()))
-_encode_state = _record_encoder(SessionState, hashed=False)
-_encode_hashed = _record_encoder(SessionState, hashed=True)
+_state_bytes = compile_state_bytes(SessionState)
 _decode_state = _record_decoder(SessionState)
+_FOLD_VERSION_BYTES = long_bytes(FOLD_VERSION)
 
 
 def state_hash(state: SessionState) -> bytes:
     """SHA-256 of the state's Avro bytes, chain head and log times left out."""
-    encoded = write(_STATE_SCHEMA, _encode_hashed(state), what="state")
-    return hashlib.sha256(encoded).digest()
+    return _bytes_and_hash(state)[1]
 
 
 def encode_snapshot(state: SessionState) -> bytes:
-    """The state as the Avro body of a Snapshot record, with its hash."""
-    return write(
-        _SCHEMA,
-        {
-            "fold_version": FOLD_VERSION,
-            "state_hash": state_hash(state),
-            "state": _encode_state(state),
-        },
-        what="Snapshot",
-    )
+    """The state as the Avro body of a Snapshot record, with its hash.
+
+    Raises:
+        EncodeError: what Avro cannot hold (no fold makes such a state).
+    """
+    whole, digest = _bytes_and_hash(state)
+    return _FOLD_VERSION_BYTES + data_bytes(digest) + whole
+
+
+def _bytes_and_hash(state: SessionState) -> tuple[bytes, bytes]:
+    try:
+        return _state_bytes(state)
+    except (UnicodeEncodeError, TypeError, AttributeError) as error:
+        raise EncodeError("state", repr(error)) from error
 
 
 def decode_snapshot(body: bytes) -> SessionState | None:

@@ -19,6 +19,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -164,7 +165,7 @@ def _check_chain(session_id: str, session: list[Recorded]) -> None:
     """2. Dense, none twice, chained."""
     ids = [event.envelope.event_id for event in session]
     assert len(set(ids)) == len(ids), f"{session_id}: an event stands twice"
-    for before, event in zip(session, session[1:], strict=False):
+    for before, event in pairwise(session):
         assert event.seq == before.seq + 1, (session_id, before.seq, event.seq)
         digest = hashlib.sha256(before.body).digest()
         assert event.envelope.prev_hash == digest, (session_id, event.seq)

@@ -6,7 +6,8 @@
     check(log, feed.answers)
 
 It knows nothing of `foldline.processors.kafka_log`: a worker is tested by what stands in
-the topics. What gets no verdict is sent again, with the same event_id and known_seq.
+the topics. What gets no final verdict is sent again, with the same event_id and
+known_seq; a refusal is final once it is of the last copy that the broker took.
 """
 
 import random
@@ -40,6 +41,7 @@ class Feed:
         self.sent: dict[str, Append] = {}
         self.verdicts: defaultdict[str, list[Verdict]] = defaultdict(list)
         self.heads: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
         self._chance = random.Random(seed)
         self._names = [f"session-{seed}-{number}" for number in range(sessions)]
         self._producer: Any = client_producer(log.cluster, log.settings)
@@ -52,8 +54,17 @@ class Feed:
 
     @property
     def answers(self) -> dict[str, Verdict]:
-        """The last verdict of every append that has one."""
-        return {event_id: found[-1] for event_id, found in self.verdicts.items()}
+        """The final verdict of every append that has one."""
+        finals = ((event_id, self._final(event_id)) for event_id in self.sent)
+        return {event_id: verdict for event_id, verdict in finals if verdict is not None}
+
+    def _final(self, event_id: str) -> Verdict | None:
+        """A recorded one, or the refusal of the last copy that the broker took."""
+        last = self._taken.get(event_id, -1)
+        for verdict in self.verdicts[event_id]:
+            if verdict.recorded or verdict.append_offset >= last >= 0:
+                return verdict
+        return None
 
     def tell(self, count: int) -> None:
         """Send appends of several sessions: most are accepted, some refused or twice."""
@@ -88,13 +99,28 @@ class Feed:
         self.sent[append.envelope.event_id] = append
         schema_id = self.log.registry.id_of(type_of(append.event))
         value, headers = encode_append(append, schema_id=schema_id, reply_to=self.reply_to)
-        self.put(append.envelope.session_id, value, headers)
+        self.put(append.envelope.session_id, value, headers, append.envelope.event_id)
 
-    def put(self, key: str, value: bytes | None, headers: Headers | None = None) -> None:
+    def put(
+        self,
+        key: str,
+        value: bytes | None,
+        headers: Headers | None = None,
+        event_id: str = "",
+    ) -> None:
         """Send any record to where its key belongs."""
+
+        def taken(error: Any, message: Any) -> None:
+            if error is None:
+                self._taken[event_id] = max(
+                    message.offset(), self._taken.get(event_id, -1)
+                )
+
         partition = partition_for(key, self.log.partitions)
         topic = self.log.names.appends
-        self._producer.produce(topic, value, key.encode(), partition, headers=headers)
+        self._producer.produce(
+            topic, value, key.encode(), partition, taken, headers=headers
+        )
         self._producer.poll(0)
 
     def flush(self) -> None:
@@ -106,12 +132,12 @@ class Feed:
         self.flush()
         end = time.monotonic() + timeout_s
         resend = time.monotonic() + RESEND_S
-        while open_ids := [e for e in self.sent if e not in self.verdicts]:
+        while open_ids := [e for e in self.sent if self._final(e) is None]:
             assert time.monotonic() < end, f"{len(open_ids)} appends have no verdict"
             self.take(0.2)
             if time.monotonic() > resend:
                 resend = time.monotonic() + RESEND_S
-                for event_id in [e for e in open_ids if e not in self.verdicts]:
+                for event_id in [e for e in open_ids if self._final(e) is None]:
                     self.send(self.sent[event_id])
                 self.flush()
         return self.answers

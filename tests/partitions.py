@@ -38,7 +38,6 @@ from foldline.schemas.events import EVENT_TYPES, type_of
 from foldline.schemas.frozen import modelled
 from foldline.schemas.record_codec import RecordCodec, frame_record
 from foldline.schemas.recorded import Append
-from foldline.schemas.registry import LocalRegistry, SchemaTable
 from foldline.schemas.snapshots import decode_snapshot
 from foldline.schemas.state import SessionState
 from foldline.schemas.topic_records import (
@@ -53,6 +52,7 @@ from foldline.schemas.verdicts import Verdict
 
 BEGIN_US = 1_700_000_000_000_000
 CLIENT = "client"
+BEGINNING = Position(0, 0, Rules())
 LIMITS = Limits(cached_sessions=100, snapshot_lag_events=50)
 
 
@@ -171,7 +171,7 @@ class Broker:
     def low_water(self) -> LowWater | None:
         """The newest low-water record."""
         value = self.snapshots.get(LOW_WATER_KEY)
-        return value and self.records.unframe_record(LowWater, value) or None
+        return self.records.unframe_record(LowWater, value) if value else None
 
     def snapshot_states(self) -> dict[str, SessionState]:
         """The newest published state of each session."""
@@ -189,7 +189,7 @@ class Table:
     """The table as a dictionary."""
 
     states: dict[str, SessionState] = field(default_factory=dict[str, SessionState])
-    position: Position = Position(0, 0, Rules())
+    position: Position = BEGINNING
     dirty: dict[str, int] = field(default_factory=dict[str, int])
     reads: int = 0
 

@@ -30,6 +30,7 @@ from foldline.cli.failures import (
 )
 from foldline.cli.imports import import_
 from foldline.cli.output import Output
+from foldline.cli.rejected import rejected
 from foldline.cli.schemas import schemas
 from foldline.cli.serve import serve
 from foldline.cli.sessions import sessions
@@ -88,6 +89,7 @@ for _name, _command in (
 app.command(schemas)
 app.command(tokens)
 app.command(topics)
+app.command(rejected)
 
 
 @app.meta.default

@@ -26,6 +26,8 @@ KAFKA = "kafka://"
 UPLOADS = ".uploads"
 """Where, below the blobs, it is noted which tenant uploaded which."""
 
+PORT_MAX = 65_535
+
 BACKLOG = 2_048
 """How many connections wait to be taken."""
 
@@ -137,11 +139,17 @@ def _listening(host: str, port: int) -> socket.socket:
     Raises:
         UsageError: the address is taken, or not this machine's.
     """
+    if not 0 <= port <= PORT_MAX:
+        raise UsageError("--port", f"0 to {PORT_MAX}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise UsageError("--host, --port", f"{host}:{port}: {error.strerror}") from error
+    # What it accepts inherits this. asyncio sets it for its own sockets only, and every
+    # answer but the first on a connection would wait 40 ms for the client's ACK.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 @contextmanager

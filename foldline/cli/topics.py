@@ -36,7 +36,12 @@ def create(
     """
     from foldline.errors import TopicDriftError  # late: --help does without
     from foldline.kafka import cluster_of
-    from foldline.kafka_admin import create_topics, find_drift, in_words, is_grave
+    from foldline.kafka_admin import (
+        create_topics,
+        find_drift_of_new,
+        in_words,
+        is_grave,
+    )
     from foldline.kafka_meta import found_log, read_said
 
     settings = context.settings_for(registry)
@@ -45,7 +50,7 @@ def create(
         known = read_said(cluster, settings, schemas=client).meta
         partitions = known.partitions if known else settings.topic_partitions
         made = create_topics(cluster, settings, partitions=partitions)
-        drifts = find_drift(cluster, settings, partitions=partitions)
+        drifts = find_drift_of_new(cluster, settings, partitions=partitions)
         grave = [in_words(drift) for drift in drifts if is_grave(drift, cluster.names)]
         if grave:
             raise TopicDriftError(cluster.url, grave)

@@ -8,13 +8,14 @@ error.
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster import jars
 from tests.cluster.backends import without_jars
 from tests.cluster.jar_cluster import JarCluster, JarRegistry
-from tests.cluster.logs import FreshLog, drop_log, make_log
+from tests.cluster.logs import FreshLog, close_registries, drop_log, make_log
 from tests.cluster.shared import Broker, shared_broker, without_broker
 
 MakeLog = Callable[..., FreshLog]
@@ -22,9 +23,10 @@ OwnCluster = Callable[..., JarCluster]
 
 
 @pytest.fixture(scope="session")
-def broker() -> Broker:
+def broker() -> Generator[Broker]:
     """The broker and the registry that every test of the run shares."""
-    return shared_broker()
+    yield shared_broker()
+    close_registries()
 
 
 @pytest.fixture
@@ -32,10 +34,10 @@ def make_fresh_log(broker: Broker, tmp_path: Path) -> Generator[MakeLog]:
     """Makes new logs on the run's broker: `make_fresh_log(partitions=4, batch_max=10)`."""
     made: list[FreshLog] = []
 
-    def make(*, on: Broker = broker, **more: str | int) -> FreshLog:
+    def make(*, on: Broker = broker, **more: Any) -> FreshLog:
         folder = tmp_path / f"log-{len(made)}"
         folder.mkdir()
-        log = make_log(on, folder, **more)  # pyright: ignore[reportArgumentType]
+        log = make_log(on, folder, **more)
         if on is broker:
             made.append(log)
         return log

@@ -26,7 +26,7 @@ SUBJECTS = "foldline-tests."
 
 WORKER_TIMEOUT_S = 60
 
-WORKER_READY = "ready"
+WORKER_READY = "is ready"
 """What `foldline worker` says once it owns partitions and has restored them."""
 
 
@@ -61,7 +61,7 @@ def make_log(
     *,
     partitions: int = 2,
     replication: int = 1,
-    **more: str | int,
+    **more: Any,
 ) -> FreshLog:
     """Make topics, identity and rules for a new log.
 
@@ -118,12 +118,23 @@ def registered(registry_url: str) -> tuple[RegistryClient, tuple[int, ...]]:
     """Every schema, registered once per registry; the ids of the events."""
     settings = Settings(registry_url=registry_url, subject_prefix=SUBJECTS)
     registry = registry_of(settings)
+    _OPEN.append(registry)
     registry.wait_ready(settings.registry_wait_ms)
     try:
         return registry, registry.event_ids()
     except SchemaError:
         register(registry)
         return registry, registry.event_ids()
+
+
+_OPEN: list[RegistryClient] = []
+
+
+def close_registries() -> None:
+    """Close what `registered` keeps for the run."""
+    while _OPEN:
+        _OPEN.pop().close()
+    registered.cache_clear()
 
 
 @dataclass(slots=True)

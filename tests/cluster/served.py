@@ -24,10 +24,16 @@ def served_log(
     """
     log = make_log(broker, folder, partitions=partitions, **more)
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in log.environment.items():
-                patch.setenv(name, value)
-            with running_worker(log):
-                yield log
+        with in_environment(log), running_worker(log):
+            yield log
     finally:
         drop_log(log)
+
+
+@contextmanager
+def in_environment(log: FreshLog) -> Generator[None]:
+    """This process's settings are those of the log."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in log.environment.items():
+            patch.setenv(name, value)
+        yield

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 import foldline
 from foldline.settings import Settings
+from tests.cluster.fixtures import OwnCluster
 from tests.cluster.logs import SUBJECTS
 from tests.cluster.processes import Process, free_ports, wait_until
 from tests.cluster.shared import ROOT, Broker
@@ -38,7 +39,8 @@ COMMAND = [
 class Stand:
     """What a container network would be: names and folders in words of this machine."""
 
-    def __init__(self, broker: Broker, folder: Path) -> None:
+    def __init__(self, broker: Broker, folder: Path, services: dict[str, Service]) -> None:
+        self.services = services
         worker_port, read_port = free_ports(2)
         registry = urlsplit(broker.registry_url).netloc
         self.folder = folder
@@ -46,6 +48,7 @@ class Stand:
             (folder / volume).mkdir()
         self.read_url = f"http://127.0.0.1:{read_port}"
         self._words = {
+            "kafka:9092,kafka-2:9092,kafka-3:9092": broker.bootstrap,
             "kafka:9092": broker.bootstrap,
             "registry:8080": registry,
             "/var/lib/foldline": str(folder),
@@ -77,7 +80,7 @@ class Stand:
 
     def start(self, name: str) -> Process:
         """Start a service that runs on."""
-        service = compose.services()[name]
+        service = self.services[name]
         (words,) = compose.foldline_commands(service)
         return Process(
             ["env", "-i", *_assigned(self.environment(service)), *COMMAND, *words],
@@ -87,13 +90,13 @@ class Stand:
 
     def run_to_its_end(self, name: str) -> None:
         """Run a service's own script, with a `foldline` in its way."""
-        service = compose.services()[name]
+        service = self.services[name]
         command = [*service["entrypoint"], *service["command"]]
         self._run([word.replace("$$", "$") for word in command], service)
 
     def foldline(self, name: str, *words: str) -> str:
         """What `docker compose exec NAME foldline ...` would print."""
-        return self._run(["foldline", *words], compose.services()[name])
+        return self._run(["foldline", *words], self.services[name])
 
     def _run(self, command: Sequence[str], service: Service) -> str:
         environment = self.environment(service)
@@ -120,7 +123,7 @@ class Stand:
 
     def is_healthy(self, name: str) -> bool:
         """What the service's health check says."""
-        kind, *command = compose.services()[name]["healthcheck"]["test"]
+        kind, *command = self.services[name]["healthcheck"]["test"]
         assert (kind, command[0]) == ("CMD", "python")
         spoken = [sys.executable, *(self.said(word) for word in command[1:])]
         return subprocess.run(spoken, capture_output=True, check=False).returncode == 0
@@ -141,7 +144,7 @@ def _assigned(environment: dict[str, str]) -> Sequence[str]:
 
 @pytest.fixture
 def stand(broker: Broker, tmp_path: Path) -> Stand:
-    return Stand(broker, tmp_path)
+    return Stand(broker, tmp_path, compose.services())
 
 
 @pytest.mark.kafka
@@ -151,20 +154,48 @@ async def test_init_worker_and_read_node_start_as_they_are_written(stand: Stand)
     with ExitStack() as stack:
         stand.run_to_its_end("init")
         stand.run_to_its_end("init")  # again: it changes only what is missing
-        worker = stand.start("worker")
-        stack.callback(worker.kill)
-        read = stand.start("read")
-        stack.callback(read.kill)
-        stand.wait_healthy("worker", worker)
-        stand.wait_healthy("read", read)
-        scopes = [word for scope in SCOPES for word in ("--scope", scope)]
-        token = stand.foldline("read", "tokens", "add", "h1", "--kind", "HARNESS", *scopes)
-        settings = Settings(token=SecretStr(token.strip()))
-        async with foldline.connect(stand.read_url, settings=settings) as client:
-            session = await client.create(agent="deployed")
-            async with session.turn("hello"):
-                pass
-            await session.complete()
-            view = await client.open(session.session_id)
-            assert (await view.state()).status == "COMPLETED"
+        worker, read = _up(stand, stack)
+        await _tell_a_session(stand, "h1")
         assert (read.terminate(), worker.terminate()) == (0, 0)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+async def test_with_three_brokers_one_may_die(
+    own_cluster: OwnCluster, broker: Broker, tmp_path: Path
+) -> None:
+    """What the override says of topics is so: every append needs two brokers only."""
+    cluster = own_cluster(brokers=3)
+    three = Broker(cluster.bootstrap, broker.registry_url, broker.backend)
+    stand = Stand(three, tmp_path, compose.services_of_three())
+    with ExitStack() as stack:
+        stand.run_to_its_end("init")
+        _up(stand, stack)
+        await _tell_a_session(stand, "before")
+        cluster.kill(1)
+        await _tell_a_session(stand, "after")
+
+
+def _up(stand: Stand, stack: ExitStack) -> tuple[Process, Process]:
+    """Worker and read node, as soon as they are healthy; gone with the stack."""
+    worker = stand.start("worker")
+    stack.callback(worker.kill)
+    read = stand.start("read")
+    stack.callback(read.kill)
+    stand.wait_healthy("worker", worker)
+    stand.wait_healthy("read", read)
+    return worker, read
+
+
+async def _tell_a_session(stand: Stand, name: str) -> None:
+    """A whole session through the read service, with a new token."""
+    scopes = [word for scope in SCOPES for word in ("--scope", scope)]
+    token = stand.foldline("read", "tokens", "add", name, "--kind", "HARNESS", *scopes)
+    settings = Settings(token=SecretStr(token.strip()), verdict_timeout_ms=60_000)
+    async with foldline.connect(stand.read_url, settings=settings) as client:
+        session = await client.create(agent="deployed")
+        async with session.turn("hello"):
+            pass
+        await session.complete()
+        view = await client.open(session.session_id)
+        assert (await view.state()).status == "COMPLETED"

@@ -78,26 +78,41 @@ class Republished:
         """One event, into the open transaction."""
         self.send_raw(session_id, frame(self.schema_id(event), event.body))
 
+    def lose(self, session_id: str) -> None:
+        """What is new of a session never reaches the topic."""
+        self._sent[session_id] = self.story(session_id).seq
+
     def send_raw(
-        self, session_id: str, value: bytes | None, *, by_worker: bool = True
+        self,
+        session_id: str,
+        value: bytes | None,
+        *,
+        by_worker: bool = True,
+        partition: int | None = None,
     ) -> None:
         """Any record, into the open transaction."""
+        own = partition_for(session_id, self.kafka.partitions)
         headers = [(APPEND_OFFSET, str(self._appends).encode())] if by_worker else []
         self._appends += 1
         self._producer.produce(
             self.kafka.names.events,
             value,
             session_id.encode(),
-            partition=partition_for(session_id, self.kafka.partitions),
+            partition=own if partition is None else partition,
             headers=headers,
         )
         self._producer.poll(0)
 
-    def transaction(self, *values: tuple[str, bytes | None], by_worker: bool) -> None:
+    def transaction(
+        self,
+        *values: tuple[str, bytes | None],
+        by_worker: bool,
+        partition: int | None = None,
+    ) -> None:
         """Any records, committed."""
         self._producer.begin_transaction()
         for session_id, value in values:
-            self.send_raw(session_id, value, by_worker=by_worker)
+            self.send_raw(session_id, value, by_worker=by_worker, partition=partition)
         self.commit()
 
     def schema_id(self, event: StoredEvent) -> int:

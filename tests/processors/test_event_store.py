@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 
 from foldline.errors import LogFormatError, LogUnavailableError, TableCorruptError
+from foldline.processors import event_rows as rows
+from foldline.processors.event_intake import KEPT_STATE_EVENTS, EventRecord, Ways
 from foldline.processors.event_rows import Listing
-from foldline.processors.event_store import (
-    KEPT_STATE_EVENTS,
-    EventRecord,
-    EventStore,
-    Ways,
-    open_store,
-)
+from foldline.processors.event_store import EventStore, open_store
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.rocks import Rocks, asides
-from foldline.processors.stored import Problem
+from foldline.processors.rocks import Batch, Rocks, asides
+from foldline.processors.state_codec import decode_state
+from foldline.processors.stored import Problem, StoredEvent
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     InputRequested,
@@ -36,6 +33,20 @@ EVERY = 16
 """How often snapshots are kept here."""
 
 
+def in_range(
+    log: MemoryLog, session_id: str, after: int, upto: int | None
+) -> list[StoredEvent]:
+    last = 10**9 if upto is None else upto
+    return [e for e in log.stored_events(session_id) if after < e.seq <= last]
+
+
+def tamper(folder: Path, batch: Batch) -> None:
+    """Write into a closed store."""
+    rocks = Rocks(folder)
+    rocks.write(batch)
+    rocks.close()
+
+
 class Told:
     """A memory log, and the topic that a worker would have written of it."""
 
@@ -51,7 +62,7 @@ class Told:
     def publish(self, session_id: str) -> None:
         """What of a session is new goes to the topic, with a gap as markers leave it."""
         after = self._written.get(session_id, 0)
-        for event in self.log._range(session_id, after, None):
+        for event in in_range(self.log, session_id, after, None):
             offset = self.topic[-1].offset + 1 if self.topic else 0
             record = EventRecord(offset, session_id.encode(), event.schema_id, event.body)
             self.topic.append(record)
@@ -145,7 +156,7 @@ def test_ranges_are_the_same(tmp_path: Path, told: Told) -> None:
     store = opened(tmp_path / "s", told)
     store.apply(told.topic)
     for after, upto in ((0, 5), (3, 3), (3, 1), (5, 1000), (-4, 2), (1000, None)):
-        expected = told.log._range("s0", after, upto)
+        expected = in_range(told.log, "s0", after, upto)
         assert list(store.stored_events("s0", after_seq=after, upto_seq=upto)) == expected
     store.close()
 
@@ -154,7 +165,7 @@ def test_few_heads_in_memory_change_nothing(tmp_path: Path, told: Told) -> None:
     store = opened(tmp_path / "s", told, cached_sessions=2)
     for batch in in_batches(told.topic, 5):
         store.apply(batch)
-        assert len(store._heads) <= 2 + 5
+        assert store.cached_sessions <= 2 + 5
     assert_same(store, told)
     store.close()
 
@@ -322,11 +333,13 @@ def test_a_state_is_read_again_from_few_events(tmp_path: Path) -> None:
     for batch in in_batches(told.topic, 1):
         store.apply(batch)
     store.close()
+    rocks = Rocks(tmp_path / "s")
+    kept = rocks.get(rows.STATE + rows.text_key("s"))
+    rocks.close()
+    assert kept is not None
+    assert 0 <= 201 - decode_state(kept).seq < KEPT_STATE_EVENTS
     store = opened(tmp_path / "s", told)
-    entry = store._restored("s")
-    assert entry is not None
-    assert entry.state == told.log.state("s")
-    assert entry.state.seq - entry.kept_seq < KEPT_STATE_EVENTS
+    assert store.state("s") == told.log.state("s")
     store.close()
 
 
@@ -337,11 +350,16 @@ def test_a_kept_state_that_does_not_fit_is_not_trusted(tmp_path: Path, told: Tol
     other.given("s0", created(), *(said("other") for _ in range(KEPT_STATE_EVENTS)))
     wrong = opened(tmp_path / "w", other)
     wrong.apply(other.topic)
-    row = b"cs0\x00\x01"
-    kept = wrong._rocks.get(row)
     wrong.close()
-    store._rocks._db.put(row, kept)
     store.close()
+    rocks = Rocks(tmp_path / "w")
+    row = rows.STATE + rows.text_key("s0")
+    kept = rocks.get(row)
+    rocks.close()
+    assert kept is not None
+    batch = Batch()
+    batch.put(row, kept)
+    tamper(tmp_path / "s", batch)
     store = opened(tmp_path / "s", told)
     assert store.state("s0") == told.log.state("s0")
     store.close()
@@ -385,7 +403,11 @@ def test_a_flipped_bit_is_found_and_never_read_as_less(tmp_path: Path, told: Tol
 def test_rows_that_are_missing_are_told(tmp_path: Path, told: Told) -> None:
     store = opened(tmp_path / "s", told)
     store.apply(told.topic)
-    store._rocks._db.delete(b"ea\x00\x01" + (1).to_bytes(8))
+    store.close()
+    batch = Batch()
+    batch.delete(rows.EVENT + rows.text_key("a") + rows.seq_key(1))
+    tamper(tmp_path / "s", batch)
+    store = opened(tmp_path / "s", told)
     (problem,) = store.inspect()
     assert isinstance(problem, Problem)
     assert "events" in problem.reason

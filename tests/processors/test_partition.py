@@ -7,6 +7,7 @@ from foldline.processors.memory_log import MemoryLog
 from foldline.processors.partition import Limits
 from foldline.schemas.recorded import Append
 from foldline.schemas.snapshots import state_hash
+from foldline.schemas.verdicts import Verdict
 from foldline.settings import Settings
 from foldline.testing import make_append
 from foldline.testing.samples import created
@@ -37,7 +38,7 @@ def memory_log(clock: list[int]) -> MemoryLog:
     faults=st.lists(st.sampled_from("aflx"), max_size=24),
     batch=st.integers(min_value=1, max_value=5),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_answers_bytes_and_states_are_those_of_the_memory_log_whatever_fails(
     beginning: list[Append],
     rest: list[Append],
@@ -52,7 +53,7 @@ def test_answers_bytes_and_states_are_those_of_the_memory_log_whatever_fails(
     broker.send(*story)
     clock = [0]
     memory = memory_log(clock)
-    verdicts = []
+    verdicts: list[Verdict] = []
     for number, append in enumerate(story):
         clock[0] = BEGIN_US + (number + 1) * 1000
         verdicts.extend(memory.append([append]))
@@ -78,7 +79,8 @@ def test_answers_bytes_and_states_are_those_of_the_memory_log_whatever_fails(
     bodies = [event.body for event in memory.stored_events(SESSION)]
     assert broker.bodies(SESSION) == bodies
     held, state = worker.state(SESSION), memory.state(SESSION)
-    assert held is not None and state is not None
+    assert held is not None
+    assert state is not None
     assert held == state
     assert state_hash(held) == state_hash(state)
     for lose in (worker.lose_memory, worker.lose_everything):

@@ -66,9 +66,7 @@ def test_schema_ids_count_from_the_control_record_on_that_names_them() -> None:
     assert broker.letters()[0].reason == "unknown_schema"
 
 
-def test_an_unknown_rules_version_blocks_the_partition_there_and_what_is_before_counts() -> (
-    None
-):
+def test_an_unknown_rules_version_blocks_the_partition_where_it_begins() -> None:
     broker = Broker()
     broker.control()
     broker.send(make_append(SESSION, created(), known_seq=0))
@@ -122,7 +120,7 @@ class Down:
     """A registry that does not answer."""
 
     def schema_of(self, schema_id: int) -> str:
-        raise RegistryUnavailableError("http://registry", "it is down")
+        raise RegistryUnavailableError("http://registry", f"no schema {schema_id}: down")
 
 
 def test_a_registry_that_is_down_blocks_what_was_not_read_yet() -> None:

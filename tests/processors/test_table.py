@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from foldline.errors import LogUnavailableError, TableCorruptError
 from foldline.processors.fold import initial
 from foldline.processors.partition import Flush, Position, Rules
-from foldline.processors.rocks import Rocks, asides
+from foldline.processors.rocks import Batch, Rocks, asides
 from foldline.processors.table import Table, open_table, set_aside_table
 from foldline.schemas.state import SessionState
 from tests.processors.rocksdb_damage import (
@@ -190,7 +190,13 @@ def test_rows_that_are_missing_are_counted(tmp_path: Path) -> None:
     """Should RocksDB ever end a scan too early, the number of rows tells."""
     table = opened(tmp_path / "t")
     table.write(flush(1, state(1), state(2)))
-    table._rocks._db.delete(b"ssession-1")
+    table.close()
+    rocks = Rocks(tmp_path / "t")
+    batch = Batch()
+    batch.delete(b"ssession-1")
+    rocks.write(batch)
+    rocks.close()
+    table = opened(tmp_path / "t")
     with pytest.raises(TableCorruptError, match="1 states, 2 were written"):
         table.check()
     table.close()

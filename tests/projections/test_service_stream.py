@@ -159,16 +159,15 @@ def test_a_stream_ends_when_the_service_stops(served: Served, story: LogStory) -
         assert list(lines)[-1] in ("", ": alive")
 
 
-def test_a_stream_ends_where_the_log_does_not_answer(
-    served: Served, story: LogStory
-) -> None:
-    with streaming(served, story, after_seq=2) as lines:
-        next(lines)
-        story.given(said("last"))
+def test_a_stream_ends_where_the_log_does_not_answer(tmp_path: Path) -> None:
+    log = open_log(f"sqlite:///{tmp_path}/sessions.db")
+    story = LogStory(log).given(created(), started(), said("last"))
+    with (
+        serving(log, settings=QUICK) as served,
+        streaming(served, story, after_seq=2) as lines,
+    ):
         assert [seq for seq, _ in events(lines, 1)] == [3]
-        log = served.node.log
         log.close()
-        assert isinstance(log, MemoryLog)
         assert [line for line in lines if line.startswith("data")] == []
 
 
