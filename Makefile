@@ -25,7 +25,7 @@ help: ## show this list
 demo: $(RUN) ## a session that survives its process, start to end
 	@$(BIN)/foldline demo
 
-test: $(DEV) ## every test, two at a time
+test: $(DEV) ## every test, two at a time (those on Kafka: see CONTRIBUTING.md)
 	@$(BIN)/pytest -q -n 2 $(ARGS)
 
 check: test lint types arrows ## test, lint, types and arrows

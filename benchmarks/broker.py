@@ -22,6 +22,8 @@ _api = cast("Any", confluent_kafka.admin)
 
 TIMEOUT_S = 30.0
 POLL_S = 0.5
+START_S = 90.0
+"""How long a consumer may take until it has committed anything."""
 LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -117,19 +119,24 @@ class Broker:
     ) -> bool:
         """Wait until a group has committed a topic's end, or the time is over.
 
+        The time begins with its first commit.
+
         Raises:
             AssertionError: who should consume has ended.
         """
         ends = self.ends(topic)
-        until = time.monotonic() + limit_s
-        while not (
-            done := self.consumed(group, topic, partitions=len(ends)) >= sum(ends.values())
-        ):
+        wanted, before = sum(ends.values()), 0
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            done = self.consumed(group, topic, partitions=len(ends))
+            if done >= wanted:
+                return True
+            if done and not before:
+                until = time.monotonic() + limit_s
+            before = done
             assert alive(), f"{group} has ended"
-            if time.monotonic() > until:
-                break
             time.sleep(POLL_S)
-        return done
+        return False
 
     def read(self, topic: str, *, after: Mapping[int, int] | None = None) -> list[Any]:
         """Every committed message of a topic, or those from the offsets given."""

@@ -161,7 +161,6 @@ def throughput(log: BenchLog, sizes: Sizes) -> dict[str, Any]:
         bytes_after = broker.log_bytes()
         ends = sum(broker.ends(names.events).values())
         now_mb, highest_mb = running.memory_mb()
-        metrics = running.metrics() if running.health_port else {}
         running.stop()
     rates = broker.rates(names.events)
     assert rates.events == count, f"{rates.events} events of {count} appends"
@@ -183,7 +182,6 @@ def throughput(log: BenchLog, sizes: Sizes) -> dict[str, Any]:
         "rss_mb": highest_mb,
         "rss_mb_at_end": now_mb,
         "rss_mb_second_half": [min(memory), max(memory)] if memory else [],
-        "verdicts": {k: v for k, v in metrics.items() if "verdicts_total" in k},
     }
 
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,9 @@ from foldline.topics import TopicNames
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDLINE = str(Path(sys.executable).with_name("foldline"))
+TIED = [sys.executable, str(ROOT / "tests/cluster/tied.py"), str(os.getpid())]
+"""Before a command: it ends with this process, however that ends."""
+
 READY_S = 120.0
 STOP_S = 30.0
 LOOK_S = 0.05
@@ -128,7 +130,7 @@ class BenchLog:
         log = self.folder / f"{command[0]}-{time.time_ns()}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [FOLDLINE, *command],
+                [*TIED, FOLDLINE, *command],
                 env={**os.environ, **self.environment},
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -157,7 +159,6 @@ class Running:
     began_s: float
     ready_s: float = 0.0
     """Monotonic time when it said so."""
-    health_port: int = 0
 
     def read_ready(self) -> None:
         """Wait until it says so."""
@@ -165,9 +166,7 @@ class Running:
         line = self.process.stdout.readline()
         assert line, f"it ended: {self.said()}"
         self.ready_s = time.monotonic()
-        ready = json.loads(line)
-        assert ready.get("ready"), f"it is not ready: {line}{self.said()}"
-        self.health_port = ready["health_port"]
+        assert json.loads(line).get("ready"), f"it is not ready: {line}{self.said()}"
 
     @property
     def alive(self) -> bool:
@@ -184,14 +183,6 @@ class Running:
         lines = dict(line.split(":", 1) for line in status.splitlines())
         now, highest = (int(lines[k].split()[0]) / 1024 for k in ("VmRSS", "VmHWM"))
         return round(now, 1), round(highest, 1)
-
-    def metrics(self) -> dict[str, float]:
-        """Its metrics, by name and labels."""
-        url = f"http://127.0.0.1:{self.health_port}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name: float(value) for name, value in pairs}
 
     def stop(self) -> None:
         """Let it end."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from broker import Broker, Filled, Rates
 from measure import CACHE_FOLDER, say
+from worker_log import TIED
 
 from foldline.topics import partition_for
 
@@ -156,7 +157,9 @@ def _admitting_value(number: int, key: bytes, turn: int) -> bytes:
 def running(command: list[str], log: Path) -> Generator["subprocess.Popen[bytes]"]:
     """A process, whose output goes to a file, until the block ends."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [*TIED, *command], stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         yield process
     finally:

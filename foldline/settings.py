@@ -158,8 +158,6 @@ class Settings(BaseSettings):
     """Where `serve` and a worker's health listen."""
     http_port: int = Field(default=8080, ge=0, le=65_535)
     """The port of `serve`; 0: any free one."""
-    http_read_timeout_ms: _Wait = 5_000
-    """How long a read waits for the seq that it must have (`min_seq`)."""
     http_body_max_bytes: int = Field(default=8 * 1024 * 1024, ge=1_200_000, le=2**31)
     """The largest body of a request, but for a blob's (`blob_max_bytes`)."""
     http_body_timeout_ms: _Period = 30_000

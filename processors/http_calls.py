@@ -7,7 +7,7 @@ known_seq, a lease or a blob that is stored twice is stored once.
 import random
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 
@@ -153,7 +153,7 @@ class Calls:
 def detail_of(answer: httpx2.Response) -> str:
     """What a problem says, in words."""
     try:
-        found = cast("Any", answer.json())
+        found = answer.json()
         return str(found["detail"])
     except (ValueError, LookupError, TypeError):
         return f"status {answer.status_code}"

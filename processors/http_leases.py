@@ -2,7 +2,6 @@
 
 import hashlib
 from collections import OrderedDict
-from typing import Any, cast
 
 from foldline.errors import BlobError
 from foldline.processors.http_calls import Calls
@@ -34,7 +33,7 @@ class HttpLeases:
     def get(self, session_id: str) -> Lease | None:
         """The lease of a session; None where none was ever taken or it was released."""
         answer = self._calls.get(_path_of(session_id), accept=JSON)
-        row = cast("Any", answer.json())["lease"] if answer is not None else None
+        row = answer.json()["lease"] if answer is not None else None
         if row is None:
             return None
         return Lease(

@@ -86,7 +86,7 @@ class HttpReads:
         self.calls = calls or Calls(url, settings=settings)
         self.schemas = HttpSchemas(self.calls)
         self.codec = Codec(self.schemas)
-        self._read_ms = settings.http_read_timeout_ms
+        self._read_ms = settings.read_wait_ms
 
     def stored_events(
         self,

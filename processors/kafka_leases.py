@@ -57,15 +57,21 @@ class _Held:
     seen_s: float
 
 
-class _Partition:
+class PartitionLeases:
     """What is known of one partition of `leases`: renewals up to `next_offset`."""
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
         self.held: dict[str, _Held] = {}
 
-    def take(self, renewal: LeaseRenewal, renewed_ms: int) -> None:
-        """Fold one renewal in. A lower epoch replaces no higher one."""
+    def take(self, renewal: LeaseRenewal, *, renewed_ms: int, seen_s: float) -> None:
+        """Fold one renewal in. A lower epoch replaces no higher one.
+
+        Args:
+            renewal: what was read.
+            renewed_ms: when it was written, by the broker's clock.
+            seen_s: when it was read, by this process's.
+        """
         held = self.held.get(renewal.session_id)
         named = (renewal.epoch, renewal.writer)
         same = held is not None and (held.epoch, held.writer) == named
@@ -74,8 +80,18 @@ class _Partition:
                 del self.held[renewal.session_id]
         elif held is None or same or renewal.epoch > held.epoch:
             self.held[renewal.session_id] = _Held(
-                renewal.epoch, renewal.writer, renewal.ttl_ms, renewed_ms, time.monotonic()
+                renewal.epoch, renewal.writer, renewal.ttl_ms, renewed_ms, seen_s
             )
+
+    def lease(self, session_id: str, *, now_ms: int, now_s: float) -> Lease | None:
+        """What the renewals say now, by both clocks: the one that is later counts."""
+        held = self.held.get(session_id)
+        if held is None:
+            return None
+        by_broker_ms = max(now_ms - held.renewed_ms, 0)
+        here_ms = round((now_s - held.seen_s) * 1000)
+        left_ms = max(held.ttl_ms - max(by_broker_ms, here_ms), 0)
+        return Lease(session_id, held.epoch, held.writer, left_ms > 0, left_ms)
 
     def forget_before(self, time_ms: int) -> None:
         """Drop what ran out long ago."""
@@ -120,7 +136,7 @@ class KafkaLeases:
         self._open_consumer = open_consumer
         self._consumer: Consumer | None = None
         self._reading = threading.Lock()
-        self._read: dict[int, _Partition] = {}
+        self._read: dict[int, PartitionLeases] = {}
         self._taken: OrderedDict[tuple[str, int, str], None] = OrderedDict()
 
     # --- writing ---------------------------------------------------------------------
@@ -210,16 +226,9 @@ class KafkaLeases:
         waiting = self._acknowledged(tick, self._tick_key, partition=partition)
         with self._reading:
             known = self._caught_up(partition, waiting.offset, waiting.time_ms)
-            held = known.held.get(session_id)
-        if held is None:
-            return None
-        left_ms = min(
-            held.ttl_ms - max(waiting.time_ms - held.renewed_ms, 0),
-            held.ttl_ms - round((time.monotonic() - held.seen_s) * 1000),
-        )
-        return Lease(session_id, held.epoch, held.writer, left_ms > 0, max(left_ms, 0))
+            return known.lease(session_id, now_ms=waiting.time_ms, now_s=time.monotonic())
 
-    def _caught_up(self, partition: int, upto: int, now_ms: int) -> _Partition:
+    def _caught_up(self, partition: int, upto: int, now_ms: int) -> PartitionLeases:
         """Step 2. A position that is gone, or a consumer that failed: once more anew."""
         try:
             return self._read_on(partition, upto, now_ms)
@@ -233,14 +242,14 @@ class KafkaLeases:
         except KafkaException as error:
             raise LogUnavailableError(self._url, error.args[0].str()) from error
 
-    def _read_on(self, partition: int, upto: int, now_ms: int) -> _Partition:
+    def _read_on(self, partition: int, upto: int, now_ms: int) -> PartitionLeases:
         if self._consumer is None:
             self._consumer = self._open_consumer()
         consumer = self._consumer
         known = self._read.get(partition)
         if known is None:
             first = self._first_offset(consumer, partition, now_ms - LEASE_MAX_MS)
-            known = self._read[partition] = _Partition(min(first, upto))
+            known = self._read[partition] = PartitionLeases(min(first, upto))
         consumer.assign([TopicPartition(self._topic, partition, known.next_offset)])
         until_s = time.monotonic() + ANSWER_TIMEOUT_S
         try:
@@ -262,7 +271,7 @@ class KafkaLeases:
         (found,) = consumer.offsets_for_times([asked], timeout=ANSWER_TIMEOUT_S)
         return found.offset if found.offset >= 0 else 1 << 62
 
-    def _take(self, known: _Partition, record: Message) -> None:
+    def _take(self, known: PartitionLeases, record: Message) -> None:
         error = record.error()
         if error is not None:
             if error.code() in _GONE or error.fatal():
@@ -276,7 +285,7 @@ class KafkaLeases:
             renewal = self._codec.unframe_record(LeaseRenewal, record.value())
         except DecodeError:
             return  # not of a foldline's making: no lease
-        known.take(renewal, record.timestamp()[1])
+        known.take(renewal, renewed_ms=record.timestamp()[1], seen_s=time.monotonic())
 
     def close(self) -> None:
         """Let go of the consumer."""

@@ -102,8 +102,12 @@ class KafkaLog:
         self._seen_lock = threading.Lock()
         self._registry = registry_of(settings)
         self._closing.callback(self._registry.close)
-        self._registry.wait_ready(settings.registry_wait_ms)
-        meta = read_meta(cluster, settings, schemas=self._registry)
+        try:
+            self._registry.wait_ready(settings.registry_wait_ms)
+            meta = read_meta(cluster, settings, schemas=self._registry)
+        except BaseException:
+            self._closing.close()
+            raise
         self.log_id = meta.log_id
         self.partitions = meta.partitions
         self._codec = Codec(self._registry)

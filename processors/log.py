@@ -63,7 +63,10 @@ class Leases(Protocol):
         ...
 
     def get(self, session_id: str) -> Lease | None:
-        """The lease of a session; None where none was ever taken or it was released."""
+        """The lease of a session; None where none was ever taken or it was released.
+
+        A log may forget one that ran out long ago.
+        """
         ...
 
 
@@ -96,6 +99,8 @@ class Log(Protocol):
 
         Raises:
             LogUnavailableError: no answer: none of these appends is recorded.
+            UncertainAppendError: the same, but each of them may be. Made again as they
+                are (same event_id, same known_seq), they get their answers.
         """
         ...
 

@@ -53,7 +53,7 @@ from foldline.schemas.topic_records import (
     RulesInForce,
 )
 from foldline.schemas.verdicts import MISROUTED, TOO_LARGE, Verdict
-from foldline.topics import partition_for
+from foldline.topics import MAX_RECORD_BYTES, partition_for
 
 __all__ = [
     "Counters",
@@ -69,6 +69,10 @@ __all__ = [
 
 LIKES_KEPT = 4096
 """Of how many sessions it is remembered what their envelopes are like, some 2 KB each."""
+
+MAX_SNAPSHOT_BYTES = MAX_RECORD_BYTES - 10_000
+"""The largest snapshot, without key and overhead. The lists of a state are bounded, but
+ids of 512 characters in every one of them would make it larger."""
 
 NO_RULES = "no rules in force: foldline topics upgrade"
 
@@ -131,6 +135,7 @@ class Partition:
         self._at_rules = position.rules
         self._flushed_position = self._handed_position = position
         self._folded = self._folded_at_flush = self._folded_handed = 0
+        self._low = self._dirty.low_water(self._at_event)
         self._forget_batch()
 
     def _forget_batch(self) -> None:
@@ -147,13 +152,16 @@ class Partition:
 
     @property
     def low_water(self) -> int:
-        """The offset in `events` from where a restore over snapshots must refold."""
-        return self._dirty.low_water(self._at_event)
+        """The offset in `events` from where a restore over snapshots must refold.
+
+        As of the last commit or refold; it may be asked from any thread.
+        """
+        return self._low
 
     @property
     def lag(self) -> int:
         """How many offsets of `events` lie above the low-water mark."""
-        return self._at_event - self.low_water
+        return self._at_event - self._low
 
     @property
     def events_since_flush(self) -> int:
@@ -193,6 +201,7 @@ class Partition:
         self._folded += 1
         self._at_event = offset + 1
         self._at_input = self._input_offset = max(self._at_input, append_offset + 1)
+        self._low = self._dirty.low_water(self._at_event)
 
     def resume(self, input_offset: int, *, rules: Rules | None = None) -> None:
         """End a restore: `appends` goes on here, unless the last event's append is later.
@@ -341,16 +350,23 @@ class Partition:
             if not self._dirty.may_spend:
                 counters.starved += 1
                 break
-            due.append(self._snapshot(session_id))
+            snapshot = self._snapshot(session_id)
+            if snapshot is not None:
+                due.append(snapshot)
         if due or self._controlled:
             due.append(self._low_water(self._dirty.low_water(before)))
         return due
 
-    def _snapshot(self, session_id: str) -> Outgoing:
+    def _snapshot(self, session_id: str) -> Outgoing | None:
+        """A session's snapshot; None if it is larger than a record may be."""
         state = self._states.get(session_id)
         if state is None:
             raise broken(_URL, session_id, 0, "it is dirty, and the table does not have it")
         value = frame(self._ids.snapshot, encode_snapshot(state))
+        if len(value) > MAX_SNAPSHOT_BYTES:
+            self._answers.counters.starved += 1
+            self._dirty.pin(session_id)
+            return None
         self._dirty.published(session_id, len(value))
         self._answers.counters.snapshots += 1
         self._answers.counters.snapshot_bytes += len(value)
@@ -389,6 +405,7 @@ class Partition:
         self._at_event = offsets[-1] + 1 if offsets else self._at_event
         self._at_input = self._input_offset
         self._at_rules = self._rules
+        self._low = self._dirty.low_water(self._at_event)
         self._forget_batch()
 
     def drop(self) -> None:

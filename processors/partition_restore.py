@@ -1,23 +1,25 @@
 """How a worker gets a partition's state back: `events` is the changelog.
 
 The order of the four steps of `restore_partition` is what keeps a seq from being given
-twice: see there. What a table or a snapshot says is used only if it cannot be wrong:
+twice: see there. Step 3 begins at what needs the least folding and cannot be wrong; what
+turns out to be wrong is set aside, never patched, and the next one is tried:
 
-| found | then |
+| basis | not used |
 | --- | --- |
-| no table, a corrupt one, one of another log or version | snapshots, from low-water on |
-| a table beyond the end of `events` or of the input | set aside, as above |
-| a table older than the low-water mark | set aside, as above |
-| a snapshot that does not match its hash, or of another fold version | that session is \
-folded again from its first event |
-| a low-water mark beyond the end of `events` | snapshots of another log: all again |
-| events that are needed and were deleted | LogTruncatedError: the partition stops |
+| the table | none; corrupt; of another log or version; beyond the end of `events` or of \
+`appends`; older than the low-water mark |
+| snapshots, from the low-water mark on | none; a mark beyond the end of `events`; a state \
+that does not fit the events after it |
+| `events` alone | never: a hole, or events that were deleted, stop the partition |
+
+A single snapshot that is no good costs that session a fold from its first event.
 """
 
+import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, cast
@@ -35,14 +37,14 @@ from foldline.processors.kafka_records import Headers, append_offset_of
 from foldline.processors.partition import Limits, Partition, Position, RecordIds, Rules
 from foldline.processors.partition_source import PartitionSource
 from foldline.processors.rules_lookup import find_rules
+from foldline.processors.snapshot_topic import SnapshotTopic
 from foldline.processors.table import Table, open_table, set_aside_table
 from foldline.processors.worker_schemas import FetchedSchemas
 from foldline.schemas.codec import Codec, unframe
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.registry_client import RegistryClient
-from foldline.schemas.snapshots import decode_snapshot
-from foldline.schemas.state import FOLD_VERSION, SessionState
-from foldline.schemas.topic_records import LOW_WATER_KEY, LowWater
+from foldline.schemas.state import FOLD_VERSION
+from foldline.schemas.topic_records import LowWater
 from foldline.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,9 +53,8 @@ if TYPE_CHECKING:
 SAY_EVERY_MS = 2_000
 """How often a long restore says how far it is."""
 
-TAIL_RECORDS = 256
-"""How far back from its end the snapshot topic is first read for a low-water record;
-then ever further."""
+TABLE, SNAPSHOTS, EVENTS = range(3)
+"""What step 3 begins with, the quickest first."""
 
 _logger = logging.getLogger("foldline.worker")
 
@@ -92,14 +93,6 @@ class Restored:
     took_ms: int
 
 
-@dataclass(slots=True)
-class _Snapshots:
-    """What the snapshot topic says: the newest low-water record, and what is no good."""
-
-    low: LowWater | None = None
-    bad: dict[str, str] = field(default_factory=dict[str, str])
-
-
 def restore_partition(
     index: int, ways: RestoreWays, *, cancelled: Event, progress: Progress
 ) -> Restored:
@@ -133,27 +126,10 @@ def restore_partition(
     end = source.end_offset(ways.cluster.names.events)  # step 2
     table = open_table(ways.folder / str(index), log_id=ways.log_id, partition=index)
     steps = _Restore(index, ways, source, progress, committed=committed, end=end)
-    partition, table = _with_table(steps, table)  # steps 3 and 4
+    partition, table = steps.run(table)  # steps 3 and 4
     crash_point("CP_RESTORE_AFTER_REFOLD")
     took_ms = round((time.monotonic() - began_s) * 1000)
     return Restored(partition, table, steps.refolded, took_ms)
-
-
-def _with_table(steps: "_Restore", table: Table) -> tuple[Partition, Table]:
-    """Restore over a table; if it turns out not to fit, it is set aside, once."""
-    steps.table = table
-    try:
-        try:
-            return steps.run(), steps.table
-        except (TableCorruptError, LogFormatError) as error:
-            if isinstance(error, LogFormatError) and not steps.over_table:
-                raise
-            _logger.warning("%s: the table is set aside", error)
-            steps.table = set_aside_table(steps.table, reason="corrupt")
-            return steps.run(), steps.table
-    except BaseException:
-        steps.table.close()
-        raise
 
 
 class _Restore:
@@ -176,29 +152,44 @@ class _Restore:
         self._committed = committed
         self._end = end
         self._names = ways.cluster.names
-        self._records = RecordCodec(ways.registry)
         self._said_s = time.monotonic()
-        self.table: Table
-        self.over_table = False
+        self._table: Table
+        self._basis = TABLE
+        self._heads: dict[bytes, bytes] | None = None
         self.refolded = 0
 
-    def run(self) -> Partition:
+    def run(self, table: Table) -> tuple[Partition, Table]:
+        """Restore over the first basis that fits; gives the table that is open then."""
+        self._table = table
+        try:
+            while True:
+                try:
+                    return self._over_basis(), self._table
+                except (TableCorruptError, LogFormatError) as error:
+                    if self._basis == EVENTS:
+                        raise
+                    self._warn(f"{error}; begun again with less")
+                    self._set_aside("it does not fit")
+                    self._basis += 1
+        except BaseException:
+            self._table.close()
+            raise
+
+    def _over_basis(self) -> Partition:
         """Refold, and say where `appends` goes on."""
         first = self._source.first_offset(self._names.events)
-        found = _Snapshots(low=self._newest_low_water())
-        position = self._trusted(found.low)
-        self.over_table = position is not None
-        if position is None:
-            found = self._load_snapshots()
-            position = self._from_low_water(found.low)
-        rules = self._rules(position, found.low)
+        topic = self._snapshot_topic()
+        low = topic.newest_low_water()
+        position = self._of_table(low) or self._of_snapshots(topic)
+        rules = self._rules(position, low)
         self._ways.schemas.fetch(rules.schema_ids)
         self._ways.codec.warm_up(rules.schema_ids)
         partition = self._partition(position)
-        if found.bad:
-            self._refold_sessions(partition, found.bad, first, position.event_offset)
+        if topic.bad and self._basis == SNAPSHOTS:
+            self._refold_sessions(partition, topic.bad, first, position.event_offset)
         self._need(first, position.event_offset)
         self._refold(partition, position.event_offset)
+        self._check_heads()
         partition.resume(self._next_input(position), rules=rules)
         self._check_input(partition.position.input_offset)
         return partition
@@ -218,7 +209,7 @@ class _Restore:
         Raises:
             LogFormatError: the topic was made again.
         """
-        end = self._input_end()
+        end = self._source.end_offset(self._names.appends)
         if input_offset > end:
             where = f"{self._names.appends} [{self._index}]"
             reason = f"it ends at {end}, but was admitted up to {input_offset}"
@@ -226,61 +217,43 @@ class _Restore:
 
     # --- where to begin --------------------------------------------------------------
 
-    def _trusted(self, low: LowWater | None) -> Position | None:
+    def _of_table(self, low: LowWater | None) -> Position | None:
         """The table's position; None after setting aside one that cannot be right."""
-        position = self.table.position()
+        position = self._table.position() if self._basis == TABLE else None
         if position is None:
+            self._basis = max(self._basis, SNAPSHOTS)
             return None
-        reason = ""
-        if position.event_offset > self._end or position.input_offset > self._input_end():
+        input_end = self._source.end_offset(self._names.appends)
+        if position.event_offset > self._end or position.input_offset > input_end:
             reason = "newer than the log"
         elif low is not None and position.event_offset < low.low <= self._end:
             reason = "older than the low-water mark"
-        if not reason:
+        else:
             return position
-        self._say(f"its table is {reason}: it is set aside")
-        self.table = set_aside_table(self.table, reason=reason)
+        self._say(f"its table is {reason}")
+        self._set_aside(reason)
+        self._basis = SNAPSHOTS
         return None
 
-    def _input_end(self) -> int:
-        return self._source.end_offset(self._names.appends)
+    def _of_snapshots(self, topic: SnapshotTopic) -> Position:
+        """Fill the empty table with snapshots; the position that their mark says.
 
-    def _newest_low_water(self) -> LowWater | None:
-        """Read the snapshot topic backwards, in ever larger steps, for the newest mark."""
-        self._progress.step = "low-water mark"
-        topic = self._names.snapshots(FOLD_VERSION)
-        first, end = self._source.first_offset(topic), self._source.end_offset(topic)
-        back, start = TAIL_RECORDS, end
-        while start > first:
-            upto, start = start, max(first, end - back)
-            mark: LowWater | None = None
-            for message in self._source.records(topic, start, upto=end):
-                if cast("int", message.offset()) >= upto:
-                    break
-                mark = self._low_water(message) or mark
-            if mark is not None:
-                return mark
-            back *= 8
-        return None
-
-    def _low_water(self, message: "Message") -> LowWater | None:
-        if message.key() != LOW_WATER_KEY:
-            return None
-        try:
-            mark = self._records.unframe_record(LowWater, message.value())
-        except DecodeError as error:
-            self._ignore(message, error.reason)
-            return None
-        if (mark.partition, mark.fold_version) != (self._index, FOLD_VERSION):
-            self._ignore(message, "it is of another partition or fold version")
-            return None
-        return mark
-
-    def _from_low_water(self, low: LowWater | None) -> Position:
-        if low is None:
-            return Position(0, 0, Rules())
-        rules = Rules(low.rules_version, frozenset(low.schema_ids))
-        return Position(low.input_offset, low.low, rules)
+        A session whose newest snapshot is no good keeps the good one before it.
+        """
+        if self._basis == SNAPSHOTS:
+            first, end = topic.bounds()
+            self._begin("snapshots", end - first)
+            self._table.load(topic.states(self._step))
+            if topic.low is not None and topic.low.low <= self._end:
+                self._heads = {}
+                rules = Rules(topic.low.rules_version, frozenset(topic.low.schema_ids))
+                return Position(topic.low.input_offset, topic.low.low, rules)
+            if self._table.sessions:
+                self._warn("its snapshots are of another log, or without a mark: ignored")
+                self._set_aside("snapshots of another log")
+            self._basis = EVENTS
+        self._heads = None
+        return Position(0, 0, Rules())
 
     def _rules(self, position: Position, low: LowWater | None) -> Rules:
         """Those in force where `appends` goes on: of the newest record that says so."""
@@ -296,57 +269,18 @@ class _Restore:
             upto=max(self._committed, position.input_offset),
         )
 
-    # --- snapshots -------------------------------------------------------------------
+    def _snapshot_topic(self) -> SnapshotTopic:
+        self._progress.step = "low-water mark"
+        return SnapshotTopic(
+            self._source,
+            self._names.snapshots(FOLD_VERSION),
+            self._index,
+            records=RecordCodec(self._ways.registry),
+            warn=self._warn,
+        )
 
-    def _load_snapshots(self) -> _Snapshots:
-        """Fill the empty table with the newest good snapshot of every session.
-
-        A session whose newest one is no good keeps the good one before it, and is
-        folded on from there.
-        """
-        found = _Snapshots()
-        topic = self._names.snapshots(FOLD_VERSION)
-        first, end = self._source.first_offset(topic), self._source.end_offset(topic)
-        self._begin("snapshots", end - first)
-        self.table.load(self._states(topic, first, end, found))
-        if found.low is not None and found.low.low > self._end:
-            self._say("its snapshots are of another log: they are ignored")
-            self.table = set_aside_table(self.table, reason="snapshots of another log")
-            return _Snapshots()
-        if found.low is None:
-            found.bad.clear()  # everything is folded again
-        return found
-
-    def _states(
-        self, topic: str, first: int, end: int, found: _Snapshots
-    ) -> Iterator[SessionState]:
-        for message in self._source.records(topic, first, upto=end):
-            self._step(cast("int", message.offset()) - first)
-            if message.key() == LOW_WATER_KEY:
-                found.low = self._low_water(message) or found.low
-                continue
-            session_id = (message.key() or b"").decode(errors="replace")
-            state = self._state(message, session_id, found)
-            if state is not None:
-                found.bad.pop(session_id, None)
-                yield state
-
-    def _state(
-        self, message: "Message", session_id: str, found: _Snapshots
-    ) -> SessionState | None:
-        """The state of a snapshot that can be trusted; a bad one is noted with why."""
-        try:
-            _, body = unframe(message.value() or b"")
-            state = decode_snapshot(body)
-        except DecodeError as error:
-            reason = error.reason
-        else:
-            if state is not None and state.session_id == session_id:
-                return state
-            reason = "it is of another session or fold version"
-        found.bad[session_id] = reason
-        self._ignore(message, reason)
-        return None
+    def _set_aside(self, reason: str) -> None:
+        self._table = set_aside_table(self._table, reason=reason)
 
     # --- events ----------------------------------------------------------------------
 
@@ -355,11 +289,11 @@ class _Restore:
             self._index,
             partitions=self._ways.partitions,
             position=position,
-            table=self.table,
+            table=self._table,
             codec=self._ways.codec,
             ids=self._ways.ids,
             limits=Limits.of(self._ways.settings),
-            dirty=self.table.dirty(),
+            dirty=self._table.dirty(),
         )
 
     def _need(self, first: int, needed: int) -> None:
@@ -415,16 +349,33 @@ class _Restore:
             append_offset = append_offset_of(cast("Headers | None", message.headers()))
         except DecodeError as error:
             raise LogFormatError(where, error.reason) from error
+        if self._heads is not None:
+            self._heads[message.key() or b""] = hashlib.sha256(body).digest()
         try:
             partition.refold(schema_id, body, offset, append_offset)
         except RegistryUnavailableError:
             self._ways.schemas.fetch([schema_id])
             partition.refold(schema_id, body, offset, append_offset)
 
+    def _check_heads(self) -> None:
+        """Compare states over snapshots with the last events that were seen of them.
+
+        A snapshot of events that the log does not have would skip those it has.
+
+        Raises:
+            LogFormatError: a state that did not see its session's last event.
+        """
+        for key, head in (self._heads or {}).items():
+            state = self._table.get(key.decode())
+            if state is None or state.chain_head != head:
+                where = f"{self._names.events} [{self._index}]"
+                reason = f"session {key.decode()!r}: its snapshot is beyond its last event"
+                raise LogFormatError(where, reason)
+
     def _flush(self, partition: Partition) -> None:
         flush = partition.flush()
         if flush is not None:
-            self.table.write(flush)
+            self._table.write(flush)
             partition.flushed()
 
     # --- saying ----------------------------------------------------------------------
@@ -439,9 +390,6 @@ class _Restore:
         if now_s - self._said_s >= SAY_EVERY_MS / 1000:
             self._said_s = now_s
             self._say(f"{done:,} of {progress.total:,} {progress.step}")
-
-    def _ignore(self, message: "Message", reason: str) -> None:
-        self._warn(f"the snapshot record at offset {message.offset()} is ignored: {reason}")
 
     def _warn(self, text: str) -> None:
         _logger.warning("partition %d: %s", self._index, text)

@@ -95,7 +95,8 @@ class Counters:
     """What a partition has done since it was made, for metrics. Bytes are of values.
 
     They count what was committed. `starved` is how often a snapshot that was due had to
-    wait because there was no credit for it: then the lag grows beyond its limit.
+    wait because there was no credit for it, or was larger than a record may be: then the
+    lag grows beyond its limit.
     """
 
     verdicts: dict[str, int] = field(default_factory=dict[str, int])

@@ -56,7 +56,8 @@ class Replica:
     """Partitions of `events`, each in an EventStore of its own below one folder.
 
     Every method may be called from any thread. Without `partitions` each is begun when
-    the first read needs it.
+    the first read needs it. `within` names those that listings go over, where it is not
+    all of them.
 
     Raises (at the start):
         NoLogMetaError: the brokers have no such log.
@@ -71,11 +72,13 @@ class Replica:
         folder: Path,
         codec: Codec,
         partitions: Iterable[int] | None = None,
+        within: Sequence[int] | None = None,
         meta: LogMeta | None = None,
     ) -> None:
         meta = meta or read_meta(cluster, settings)
         self.log_id = meta.log_id
         self.partition_count = meta.partitions
+        self._within = range(meta.partitions) if within is None else within
         self.url = cluster.url
         self.skipped = 0
         self._folder = ReplicaFolder(
@@ -157,9 +160,9 @@ class Replica:
         return part.store.next_offset >= end and part.stopped is None
 
     def sync_all(self, *, timeout_ms: int) -> list[EventStore]:
-        """The same for every partition of the log, in their order."""
+        """The same for every partition, in their order: of the log, or `within` it."""
         deadline = time.monotonic() + timeout_ms / 1000
-        partitions = range(self.partition_count)
+        partitions = self._within
         for partition in partitions:
             self._part(partition)
         return [

@@ -12,7 +12,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import TypeVar
 
-from foldline.errors import ReadUnavailableError, TableCorruptError
+from foldline.errors import (
+    LogUnavailableError,
+    ReadUnavailableError,
+    TableCorruptError,
+)
 from foldline.processors.event_rows import Listing, order_of
 from foldline.processors.event_store import EventStore
 from foldline.processors.log import FOLLOW_MAX_EVENTS, SessionSummary
@@ -171,6 +175,10 @@ class ReplicaReads:
         """Set a store aside that turns out to be damaged while it is read."""
         try:
             yield
+        except ReadUnavailableError:
+            raise
+        except LogUnavailableError as error:  # closed meanwhile, to be built anew
+            raise ReadUnavailableError(self._replica.url, error.reason) from error
         except TableCorruptError as error:
             self._replica.set_aside(store, error)
             reason = f"{error}; it is built anew"

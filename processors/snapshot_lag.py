@@ -22,6 +22,7 @@ class DirtyIndex:
         self._changes: dict[str, int | None] = {}
         self._handed: dict[str, int | None] = {}
         self._credit = 0
+        self._pinned: set[str] = set()
         self.drop()
 
     def drop(self) -> None:
@@ -41,6 +42,9 @@ class DirtyIndex:
             size: its bytes: so many bytes of snapshots may be written for it.
         """
         self._gained += size
+        if session_id in self._pinned:
+            self._pinned.remove(session_id)
+            self._oldest = None
         if session_id not in self._offsets or session_id in self._covered:
             self._fresh.setdefault(session_id, index)
 
@@ -57,16 +61,22 @@ class DirtyIndex:
         return min(self._credit, MAX_CREDIT_BYTES) + self._gained > 0
 
     def oldest(self) -> tuple[str, int] | None:
-        """The longest dirty session and its first uncovered offset, as of this batch.
+        """The longest dirty session that can be published, and since when, in this batch.
 
         Those that became dirty in it count only once it is committed.
         """
         if self._oldest is None:
             self._oldest = iter(self._offsets.items())
             self._first = next(self._oldest, None)
-        while self._first is not None and self._first[0] in self._covered:
+        while self._first is not None and (
+            self._first[0] in self._covered or self._first[0] in self._pinned
+        ):
             self._first = next(self._oldest, None)
         return self._first
+
+    def pin(self, session_id: str) -> None:
+        """A session cannot be published as it is: it stays dirty, and holds the mark."""
+        self._pinned.add(session_id)
 
     def published(self, session_id: str, size: int) -> None:
         """A snapshot of all that the batch made of a session goes out with it."""
@@ -102,4 +112,6 @@ class DirtyIndex:
     def low_water(self, otherwise: int) -> int:
         """The first uncovered offset of the oldest dirty session, else another."""
         first = self.oldest()
-        return otherwise if first is None else first[1]
+        marks = [first[1]] if first is not None else []
+        marks += [self._offsets[key] for key in self._pinned if key in self._offsets]
+        return min(marks, default=otherwise)

@@ -68,6 +68,9 @@ ABORT_PAUSE_MAX_MS = 2_000
 WATCH_MS = 1_000
 """How often the waits of the partitions are looked at."""
 
+SPARE_AFTER_MS = 20_000
+"""A member that got no partition for so long is a spare: it is ready."""
+
 LOSE_REPLY_AT = "CP_WORKER_AFTER_COMMIT"
 """The crash point at which an injected fault is a commit whose reply was lost."""
 
@@ -99,14 +102,15 @@ class Worker:
         self._fences_s: deque[float] = deque(maxlen=FENCES_MAX)
         self._aborts_in_a_row = 0
         self._watched_s = 0.0
+        self._subscribed_s = time.monotonic()
         self._ready = False
         self.metrics = WorkerMetrics(self._owned, self._end_of)
         self.health = health
         health.metrics = self.metrics.text
-        self._consumer: Any = setup.consumer(self._on_error)
+        self.consumer: Any = setup.consumer(self._on_error)
         self._publisher = setup.publisher(self._on_error)
-        self._assignment = Assignment(
-            self._consumer,
+        self.assignment = Assignment(
+            self.consumer,
             setup.ways,
             incremental=setup.protocol.name == "consumer",
             on_drop=self.metrics.drop,
@@ -129,24 +133,29 @@ class Worker:
             WorkerFencedError: a twin has the same slot.
             WorkerFailedError: a client is beyond repair.
         """
-        self._consumer.subscribe(
-            [self._names.appends],
-            on_assign=self._assignment.given,
-            on_revoke=self._assignment.revoked,
-            on_lost=self._assignment.lost,
-        )
+        self.subscribe()
         try:
             while not self._stopping.is_set():
-                self._turn()
+                self.turn()
         finally:
-            self._leave()
+            self.leave()
 
-    def _turn(self) -> None:
+    def subscribe(self) -> None:
+        """Join the group."""
+        self._subscribed_s = time.monotonic()
+        self.consumer.subscribe(
+            [self._names.appends],
+            on_assign=self.assignment.given,
+            on_revoke=self.assignment.revoked,
+            on_lost=self.assignment.lost,
+        )
+
+    def turn(self) -> None:
         """One turn of the loop: a producer, what waits, a batch."""
         self._raise_fatal()
         if not self._publisher.is_open:
             self._open_producer()
-        self._assignment.tend(open_for_work=self._publisher.is_open)
+        self.assignment.tend(open_for_work=self._publisher.is_open)
         self._verdicts.serve()
         self._report()
         try:
@@ -186,8 +195,8 @@ class Worker:
         if not messages:
             return
         began_s = time.monotonic()
-        records = self._owned_records(messages)  # 2
-        group = self._consumer.consumer_group_metadata()
+        records = self.owned_records(messages)  # 2
+        group = self.consumer.consumer_group_metadata()
         works = self._admit(records)  # 3
         if not works:
             return
@@ -219,7 +228,7 @@ class Worker:
             raise WorkerFailedError(str(error)) from error
 
     def _take(self) -> list["Message"]:
-        first = self._consumer.poll(self._poll_ms() / 1000)
+        first = self.consumer.poll(self._poll_ms() / 1000)
         if first is None:
             return []
         crash_point("CP_WORKER_AFTER_POLL")
@@ -227,14 +236,14 @@ class Worker:
         room = BATCH_MAX_BYTES - len(first.value() or b"")
         while len(messages) < self._settings.batch_max and room > 0:
             wanted = min(CONSUME_STEP, self._settings.batch_max - len(messages))
-            more = cast("list[Message]", self._consumer.consume(wanted, 0))
+            more = cast("list[Message]", self.consumer.consume(wanted, 0))
             messages += more
             room -= sum(len(message.value() or b"") for message in more)
             if len(more) < wanted:
                 break
         return messages
 
-    def _owned_records(self, messages: list["Message"]) -> dict[int, list[Incoming]]:
+    def owned_records(self, messages: list["Message"]) -> dict[int, list[Incoming]]:
         """The records of partitions that are ours and run, by partition, in order."""
         records: dict[int, list[Incoming]] = {}
         dropped = 0
@@ -246,7 +255,7 @@ class Worker:
             index = cast("int", message.partition())
             batch = records.get(index)
             if batch is None:
-                if self._assignment.running(index) is None:
+                if self.assignment.running(index) is None:
                     dropped += 1
                     continue
                 batch = records[index] = []
@@ -267,7 +276,7 @@ class Worker:
         """Admit each partition's records; one with a corrupt table leaves the batch."""
         works: dict[int, _Work] = {}
         for index, batch in records.items():
-            partition = self._assignment.running(index)
+            partition = self.assignment.running(index)
             if partition is None:
                 continue
             before = partition.position.input_offset
@@ -275,14 +284,14 @@ class Worker:
                 outcome = partition.admit(batch)
                 work = _Work(partition, outcome, partition.due_snapshots())
             except (TableCorruptError, LogFormatError) as error:
-                self._assignment.forget(index, str(error), corrupt=True)
+                self.assignment.forget(index, str(error), corrupt=True)
                 continue
             if outcome.input_offset > before:
                 works[index] = work
                 continue
             partition.drop()
             if outcome.blocked:
-                self._assignment.block(index, outcome.blocked)
+                self.assignment.block(index, outcome.blocked)
         return works
 
     def _publish(self, works: Mapping[int, _Work]) -> None:
@@ -311,9 +320,9 @@ class Worker:
                 rules = work.partition.position.rules
                 self._setup.ways.schemas.want(rules.schema_ids)
             if work.outcome.blocked:
-                self._assignment.block(index, work.outcome.blocked)
+                self.assignment.block(index, work.outcome.blocked)
             else:
-                self._assignment.went_on(index)
+                self.assignment.went_on(index)
 
     # --- when it goes wrong ----------------------------------------------------------
 
@@ -330,7 +339,7 @@ class Worker:
         for owned in self._owned():
             if owned.partition is not None:
                 owned.partition.drop()
-                self._assignment.rewind(owned.index)
+                self.assignment.rewind(owned.index)
         if self._aborts_in_a_row >= ABORTS_MAX:
             raise WorkerFailedError(f"{ABORTS_MAX} aborts in a row; the last: {reason}")
         pause_ms = ABORT_PAUSE_MS * 2 ** min(self._aborts_in_a_row - 1, 10)
@@ -340,7 +349,7 @@ class Worker:
         """Forget everything: nobody knows what was committed, but `events` does."""
         self.metrics.losses.inc()
         self._publisher.drop()
-        self._assignment.forget_all(str(error))
+        self.assignment.forget_all(str(error))
         if error.fenced:
             self._fenced()
 
@@ -374,8 +383,8 @@ class Worker:
             self._fatal = error
         index = message.partition()
         if error.code() in _OUT_OF_RANGE and index is not None and index >= 0:
-            if self._assignment.running(index) is not None:
-                self._assignment.forget(index, error.str())
+            if self.assignment.running(index) is not None:
+                self.assignment.forget(index, error.str())
             return
         _logger.warning("consumer: %s: %s", error.name(), error.str())
 
@@ -386,7 +395,7 @@ class Worker:
     # --- around it -------------------------------------------------------------------
 
     def _owned(self) -> list[Owned]:
-        return list(self._assignment.owned.values())
+        return list(self.assignment.owned.values())
 
     def _poll_ms(self) -> int:
         busy = any(owned.phase != RUNNING for owned in self._owned())
@@ -395,7 +404,7 @@ class Worker:
     def _end_of(self, index: int) -> int | None:
         """The end of a partition of `appends` as the last fetch told it."""
         partition = TopicPartition(self._names.appends, index)
-        low_high = self._consumer.get_watermark_offsets(partition, cached=True)
+        low_high = self.consumer.get_watermark_offsets(partition, cached=True)
         return low_high[1] if low_high and low_high[1] >= 0 else None
 
     def _report(self) -> None:
@@ -408,11 +417,15 @@ class Worker:
             self.metrics.watch()
         if not waits and not self._ready:
             self._ready = True
-            self._setup.on_ready(sorted(self._assignment.owned))
+            self._setup.on_ready(sorted(self.assignment.owned))
+
+    def _is_spare(self) -> bool:
+        """Whether the group leaves it without partitions: it never says so."""
+        return time.monotonic() - self._subscribed_s > SPARE_AFTER_MS / 1000
 
     def _waits_for(self) -> tuple[str, ...]:
         waits: list[str] = []
-        if not self._assignment.joined:
+        if not self.assignment.joined and not self._is_spare():
             waits.append("the group has not given partitions yet")
         if not self._publisher.is_open:
             waits.append("no transactions yet")
@@ -422,12 +435,12 @@ class Worker:
                 waits.append(f"partition {owned.index} is {owned.phase}: {why}")
         return tuple(waits)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Write the tables, leave the group, send the last verdicts."""
         self.health.turned("it ends")
         self.health.metrics = bytes
-        self._assignment.close()
-        self._consumer.close()
+        self.assignment.close()
+        self.consumer.close()
         self._verdicts.close()
         self._publisher.drop()
 

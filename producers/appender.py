@@ -7,7 +7,8 @@
 3. `known_seq` is what this client had seen of the session when an append was first
    sent; a resend is the same append.
 4. No answer: the same again, with back-off, at most `resend_max` times. DUPLICATE then
-   says that an earlier sending was recorded.
+   says that an earlier sending was recorded. In the end its caller is told: either that
+   nothing is recorded, or (UncertainAppendError) that it may be.
 5. TOO_OLD: the log is asked for the event itself; only if it is not there is the append
    made anew, on what is known now. What others may have sent before, under the same id,
    is sent as if nothing were known, so that it comes to this.
@@ -28,6 +29,7 @@ from foldline.errors import (
     FoldlineError,
     LogUnavailableError,
     SessionExistsError,
+    UncertainAppendError,
 )
 from foldline.faults import crash_point
 from foldline.processors.log import Log
@@ -106,7 +108,7 @@ class Appender:
         answer of its own.
 
         The future raises RedactionError, EncodeError or LogUnavailableError where
-        nothing of the group is recorded.
+        nothing of the group is recorded; UncertainAppendError where it may be.
         """
         future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._queue.append(_Group(drafts, future))
@@ -150,16 +152,23 @@ class Appender:
         return groups
 
     async def _exchange(self, groups: list[_Group]) -> None:
-        """Deliver groups, again while there is no answer."""
+        """Deliver groups, again while there is no answer.
+
+        What one sending may have recorded, a later one that recorded nothing cannot
+        make certain.
+        """
         loop = asyncio.get_running_loop()
         wait_ms = RESEND_FIRST_MS
+        uncertain: UncertainAppendError | None = None
         for sending in range(self._limits.resend_max + 1):
             try:
                 await loop.run_in_executor(self._lane, self._deliver, groups)
             except LogUnavailableError as error:
+                if isinstance(error, UncertainAppendError):
+                    uncertain = error
                 if sending == self._limits.resend_max:
                     for group in groups:
-                        group.error = group.error or error
+                        group.error = group.error or uncertain or error
                     return
             else:
                 return

@@ -67,8 +67,9 @@ def connect(
     """A client of the log at `url`, to be entered with `async with`.
 
     Args:
-        url: `sqlite:///path` or `memory:`; FOLDLINE_URL, or this user's own database,
-            where not given. A log that is open already is used and not closed.
+        url: `sqlite:///path`, `memory:`, `kafka://host:port` or `https://service`;
+            FOLDLINE_URL, or this user's own database, where not given. A log that is
+            open already is used and not closed.
         settings: limits and times; from FOLDLINE_... where not given.
         redactor: what replaces secrets before anything is recorded; the default rules,
             with a key kept beside the log, where not given.

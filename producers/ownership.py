@@ -121,7 +121,8 @@ class Ownership:
         Raises:
             FencedError: another owner has the session. This one stops.
             AppendRefusedError: another refusal; the first of the group.
-            LogUnavailableError: no answer. Outcomes not yet recorded are kept.
+            LogUnavailableError: no answer (UncertainAppendError: it may be recorded).
+                Outcomes not yet recorded are kept.
         """
         answers = await self.attempt(drafts)
         raise_refused(answers)

@@ -7,9 +7,10 @@ It adds nothing to the log: what it answers is what the log's own methods say, t
 the bearer token says is asking.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
@@ -37,7 +38,7 @@ any other is `~` and the base64url of its UTF-8. Problems are RFC 9457, with a `
 that never changes its meaning; a retryable one says when in `Retry-After`.
 """
 
-_PROBLEMS = {
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ProblemView, "description": "It will not be answered, as it is."},
     "5XX": {"model": ProblemView, "description": "It is not answered now."},
 }
@@ -59,7 +60,7 @@ def fastapi_of(node: Node, *, insecure: bool = False) -> FastAPI:
     """The same without the guard: what describes itself."""
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         yield
         node.close()
 

@@ -1,4 +1,4 @@
-"""Who calls, and whether they may: `Reading`, `Appending` and so on in a route's signature."""
+"""Who calls, and whether they may: `Reader`, `Appender` and so on in a signature."""
 
 from typing import Annotated
 

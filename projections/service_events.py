@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from foldline.errors import DecodeError
 from foldline.processors.http_wire import EVENTS, MORE, pack_events
@@ -14,7 +14,8 @@ from foldline.processors.log import FOLLOW_MAX_EVENTS
 from foldline.processors.stored import StoredEvent
 from foldline.projections.service_access import Reader
 from foldline.projections.service_node import Node, Serving, SessionId
-from foldline.projections.service_problems import Problem
+from foldline.projections.service_problems import Problem, no_session
+from foldline.projections.tokens import Caller
 from foldline.projections.views import event_view
 from foldline.schemas.recorded import Recorded
 
@@ -36,6 +37,16 @@ Types = Annotated[
 ]
 
 
+class RangeIn(BaseModel):
+    """Which events, and how many of them at once."""
+
+    after_seq: int = 0
+    upto_seq: int | None = None
+    types: Types = ""
+    limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
+    wait_ms: Annotated[int, Field(ge=0, le=WAIT_MAX_MS)] = 0
+
+
 class Events(BaseModel):
     """A page of events."""
 
@@ -55,11 +66,7 @@ async def list_events(
     node: Serving,
     caller: Reader,
     session_id: SessionId,
-    after_seq: int = 0,
-    upto_seq: int | None = None,
-    types: Types = "",
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
-    wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS)] = 0,
+    given: Annotated[RangeIn, Query()],
     accept: Annotated[str, Header()] = "",
 ) -> Any:
     """List a session's events, in order, a page at a time.
@@ -68,59 +75,55 @@ async def list_events(
     application/vnd.foldline.events` they come as they are stored: frames of seq (8
     bytes), schema id and length (4 bytes each, big-endian), and the Avro body.
     """
-    known = await _is_visible(node, caller.tenant, session_id, wait_ms)
-    page = _Page(node, session_id, after_seq, upto_seq, limit, _names(types))
-    if not known and not wait_ms:
-        return page.nothing(accept)
-    answer = await node.reading.run(page.read, accept)
-    if wait_ms and page.empty:
-        if await _waited(node, session_id, after_seq, wait_ms):
-            # Somebody else's, and a session that did not exist may now be theirs.
-            await node.check_visible(caller, session_id)
+    known = await _is_known(node, caller, session_id, given.wait_ms)
+    page = _Page(node, session_id, given)
+    if known:
         answer = await node.reading.run(page.read, accept)
-    return answer
+        if not (given.wait_ms and page.empty):
+            return answer
+    await _wait(node, session_id, given.after_seq, given.wait_ms)
+    if not known and await node.tenant_of(session_id) is None:
+        return page.nothing(accept)
+    # A session that was yet to come may be another tenant's now.
+    await node.check_visible(caller, session_id)
+    return await node.reading.run(page.read, accept)
 
 
-async def _is_visible(node: Node, tenant: str, session_id: str, wait_ms: int) -> bool:
-    """Whether there is the session; one that is yet to come may be waited for."""
+async def _is_known(node: Node, caller: Caller, session_id: str, wait_ms: int) -> bool:
+    """Whether there is the session; one that is yet to come may be waited for.
+
+    Raises:
+        Problem: 404, where it is another's, or there is none and nobody waits.
+    """
     node.check_served(session_id)
     found = await node.tenant_of(session_id)
-    if found == tenant or (found is None and wait_ms):
-        return found is not None
-    raise Problem(404, "no_session", f"no session {session_id!r}")
+    if found != caller.tenant and not (found is None and wait_ms):
+        raise no_session(session_id)
+    return found is not None
 
 
-async def _waited(node: Node, session_id: str, after_seq: int, wait_ms: int) -> bool:
+async def _wait(node: Node, session_id: str, after_seq: int, wait_ms: int) -> None:
     """Wait for the next event, as one of a bounded number of waiters."""
     if node.streams >= node.settings.http_streams_max:
         detail = f"{node.streams} streams wait already"
         raise Problem(503, "busy", detail, retry_after_s=1)
     node.streams += 1
     try:
-        found = await node.hub.wait(session_id, after_seq=after_seq, timeout_ms=wait_ms)
+        await node.hub.wait(session_id, after_seq=after_seq, timeout_ms=wait_ms)
     finally:
         node.streams -= 1
-    return bool(found)
 
 
 class _Page:
     """One page of events, read in a thread."""
 
-    def __init__(
-        self,
-        node: Node,
-        session_id: str,
-        after_seq: int,
-        upto_seq: int | None,
-        limit: int,
-        names: frozenset[str],
-    ) -> None:
+    def __init__(self, node: Node, session_id: str, given: RangeIn) -> None:
         self._node = node
         self._session_id = session_id
-        self._after_seq = after_seq
-        self._upto_seq = upto_seq
-        self._limit = limit
-        self._names = names
+        self._after_seq = given.after_seq
+        self._upto_seq = given.upto_seq
+        self._limit = given.limit
+        self._names = frozenset(name for name in given.types.split(",") if name)
         self.empty = True
 
     def read(self, accept: str) -> Any:
@@ -128,7 +131,7 @@ class _Page:
         return self._frames() if EVENTS in accept else self._views()
 
     def nothing(self, accept: str) -> Any:
-        """The page of a session that is not there."""
+        """The page of a session that is not there yet."""
         if EVENTS in accept:
             return Response(b"", media_type=EVENTS)
         return Events(events=[], next_after_seq=self._after_seq, more=False)
@@ -198,10 +201,6 @@ def read_some(node: Node, session_id: str, after_seq: int) -> list[Recorded]:
                 return
 
     return list(islice(some(), FOLLOW_MAX_EVENTS))
-
-
-def _names(types: str) -> frozenset[str]:
-    return frozenset(name for name in types.split(",") if name)
 
 
 def type_of_schema(node: Node, schema_id: int) -> str:

@@ -1,5 +1,6 @@
 """Routes for whoever runs a node: alive, ready, counted, copied."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from foldline.processors.stored import Problem as StoredProblem
 from foldline.projections.service_access import Admin
-from foldline.projections.service_node import Node, Serving
+from foldline.projections.service_node import Checkpoint, Node, Serving
 from foldline.projections.service_problems import Problem
 from foldline.projections.views import plain
 
@@ -89,11 +90,14 @@ async def write_checkpoint(node: Serving, caller: Admin, given: CheckpointIn) ->
     """Write a copy of this node's store, from which another node can start."""
     if node.checkpoint is None:
         raise Problem(409, "no_replica", "this node serves a log that has no replica")
-    folder = Path(given.folder)
+    copied = await node.reading.run(_copy, node.checkpoint, Path(given.folder))
+    return Copied(folder=given.folder, partitions=list(copied))
+
+
+def _copy(checkpoint: Checkpoint, folder: Path) -> Sequence[int]:
     if not folder.is_absolute() or folder.exists():
         raise Problem(422, "bad_folder", "an absolute path that does not exist yet")
-    copied = await node.reading.run(node.checkpoint, folder)
-    return Copied(folder=str(folder), partitions=list(copied))
+    return checkpoint(folder)
 
 
 @router.get("/admin/problems")

@@ -7,6 +7,7 @@ often as `LOOKS_PER_S` allows: with few sessions every few milliseconds.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from foldline.errors import FoldlineError
@@ -84,10 +85,8 @@ class Hub:
             wanted = self._wanted()
             await self.lane.run(self._look, wanted, asyncio.get_running_loop())
             pause_s = max(LOOK_EVERY_MS / 1000, len(wanted) / LOOKS_PER_S)
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self.poked.wait(), pause_s)
-            except TimeoutError:
-                pass
 
     def _wanted(self) -> dict[str, int]:
         """The sessions that are waited for, with the lowest seq that somebody has."""
@@ -108,7 +107,7 @@ class Hub:
                     loop.call_soon_threadsafe(self._hand_over, session_id, found)
 
     def _hand_over(self, session_id: str, found: Found) -> None:
-        """What was found begins behind the lowest seq, so none of a waiter's is left out."""
+        """What was found begins behind the lowest seq: none of a waiter's is left out."""
         for waiter in self.waiters.get(session_id, ()):
             new = [recorded for recorded in found if recorded.seq > waiter.after_seq]
             if new:

@@ -235,8 +235,9 @@ Serving = Annotated[Node, Depends(node_of)]
 
 
 def session_of(session_id: str) -> str:
-    """The session's id of a path: as it is, or `~` and base64url of an id that is not
-    letters, digits and `._:-` alone.
+    """The session's id of a path.
+
+    It stands there as it is, or as `~` and base64url.
 
     Raises:
         Problem: 400, where it is neither.

@@ -55,7 +55,7 @@ class ProblemView(BaseModel):
     retryable: bool = False
 
 
-class Problem(HTTPException):  # noqa: N818 - RFC 9457's word
+class Problem(HTTPException):
     """Raised by a route that cannot answer; `extra` goes into the body as it is."""
 
     headers: dict[str, str]
@@ -95,11 +95,8 @@ def no_session(session_id: str) -> Problem:
 
 def problem_of(error: FoldlineError) -> Problem:
     """The problem that an error of foldline is."""
-    for kind, status, word in _STATUS:
-        if isinstance(error, kind):
-            break
-    else:
-        status, word = 500, "log_failed"
+    found = (entry[1:] for entry in _STATUS if isinstance(error, entry[0]))
+    status, word = next(found, (500, "log_failed"))
     after = RETRY_AFTER_S if error.retryable else None
     return Problem(status, word, str(error), retry_after_s=after)
 

@@ -92,7 +92,9 @@ class ReplicaNode:
             self._replica.sync(partition, timeout_ms=SYNC_MS)
         except LogUnavailableError:
             return False
-        except FoldlineError as error:  # it has stopped: the node stays unready, and says so
+        except (
+            FoldlineError
+        ) as error:  # it has stopped: the node stays unready, and says so
             _logger.warning("partition %d: %s", partition, error)
             self._closing.wait(RETRY_S)
             return False
@@ -115,7 +117,9 @@ class ReplicaNode:
 
 def _line_of(standing: Standing) -> str:
     share = 100 * standing.position // max(standing.end, 1)
-    line = f"partition {standing.partition}: {standing.position} of {standing.end} ({share} %)"
+    line = (
+        f"partition {standing.partition}: {standing.position} of {standing.end} ({share} %)"
+    )
     return f"{line}: {standing.problem}" if standing.problem else line
 
 

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -76,7 +76,7 @@ def server_of(node: Node, *, insecure: bool = False, **given: Any) -> Server:
 
 def _impatient() -> type[asyncio.Protocol]:
     """HTTP/1.1 that closes a connection on which a request comes in too slowly."""
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
     class Impatient(H11Protocol):
         _late: asyncio.TimerHandle | None = None
@@ -87,7 +87,8 @@ def _impatient() -> type[asyncio.Protocol]:
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
+            cycle = cast("RequestResponseCycle | None", self.cycle)
+            if cycle is not None and not cycle.response_complete:
                 self._rest()  # its head is whole
             elif self._late is None:
                 self._wait()

@@ -90,7 +90,9 @@ def _cursor_of(last: SessionSummary) -> str:
 
 def _of_cursor(cursor: str) -> tuple[int, str]:
     try:
-        text = base64.b64decode(cursor, altchars=b"-_", validate=True).decode("utf-8", "surrogatepass")
+        text = base64.b64decode(cursor, altchars=b"-_", validate=True).decode(
+            "utf-8", "surrogatepass"
+        )
         time, _, session_id = text.partition(" ")
         return int(time), session_id
     except (ValueError, binascii.Error) as error:
@@ -137,7 +139,7 @@ async def show_state(
 async def _caught_up(
     node: Node, caller: Caller, session_id: str, min_seq: int
 ) -> SessionState:
-    timeout_ms = node.settings.http_read_timeout_ms
+    timeout_ms = node.settings.read_wait_ms
     await node.hub.wait(session_id, after_seq=min_seq - 1, timeout_ms=timeout_ms)
     state = await node.state(caller, session_id)
     if state.seq < min_seq:

@@ -115,7 +115,7 @@ class NoTokens:
 
     def __init__(self, *, tenant: str = "default", actor_id: str = "operator") -> None:
         self._caller = Caller(
-            token_id="operator",
+            token_id="operator",  # noqa: S106 - a name, no secret
             tenant=tenant,
             scopes=frozenset(SCOPES),
             kind=OPERATOR,
@@ -142,7 +142,7 @@ class TokenFile:
         self._path = path
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
-        self._stamp = _stamp_of(path)
+        self._stamp: tuple[int, int, int] = _stamp_of(path)
         self._tokens = _by_digest(load(path))
 
     def find(self, secret: str | None) -> Caller | None:

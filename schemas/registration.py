@@ -15,6 +15,7 @@ from foldline.errors import SchemaError
 from foldline.schemas.compat import Problem, broken_between
 from foldline.schemas.frozen import FOLDER, names_in, versions_of
 from foldline.schemas.registry_client import (
+    AT_ONCE,
     RegistryClient,
     avro,
     frozen_text,
@@ -27,9 +28,6 @@ LEVEL = "FULL_TRANSITIVE"
 _NO_LEVEL = 40408
 
 Row = TypeVar("Row")
-
-AT_ONCE = 8
-"""How many subjects are registered or looked at at the same time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ the topic `appends`; they are registered under `events` too, with the same text.
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -28,6 +29,9 @@ from foldline.topics import TopicNames, prefix_in
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+AT_ONCE = 8
+"""How many requests are made at the same time, where there are many to make."""
 
 RETRIES = 2
 """How often a request that failed is made again, with jitter."""
@@ -61,12 +65,20 @@ class RegistryClient:
         self.names = names
         self._url = url
         self._timeout_ms = timeout_ms
+        self._making = threading.Lock()
+        self._rest: SchemaRegistryClient | None = None
         self._ids: dict[tuple[str, int], int] = {}
         self._texts: dict[int, str] = {}
 
-    @cached_property
+    @property
     def rest(self) -> "SchemaRegistryClient":
         """confluent-kafka's client; made at the first need (its import takes 0.3 s)."""
+        with self._making:
+            if self._rest is None:
+                self._rest = self._made()
+            return self._rest
+
+    def _made(self) -> "SchemaRegistryClient":
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
         return SchemaRegistryClient(
@@ -113,10 +125,10 @@ class RegistryClient:
 
     def event_ids(self) -> tuple[int, ...]:
         """The ids of every frozen version of every event, in order: for `RulesInForce`."""
-        pairs = frozen_versions()
-        return tuple(
-            sorted({self.id_of(n, version=v) for n, v in pairs if n not in NO_EVENTS})
-        )
+        events = [(n, v) for n, v in frozen_versions() if n not in NO_EVENTS]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = [pool.submit(self.id_of, n, version=v) for n, v in events]
+            return tuple(sorted(future.result() for future in found))
 
     def wait_ready(self, wait_ms: int, *, say: Callable[[str], None] | None = None) -> None:
         """Wait until the registry answers, and say so while waiting.
@@ -143,8 +155,9 @@ class RegistryClient:
 
     def close(self) -> None:
         """Let go of connections."""
-        if "rest" in self.__dict__:
-            self.rest.close()
+        with self._making:
+            if self._rest is not None:
+                self._rest.close()
 
     def _look_up(self, subject: str, name: str, version: int, text: str) -> int:
         missing = f"v{version} is not registered under {subject} in {self.url}"

@@ -211,7 +211,7 @@ def _check_states(
     checked: Checked,
 ) -> None:
     """4. By refold, and by snapshot and tail from the low-water mark."""
-    low, snapshots = _snapshots(log, index)
+    low, snapshots = read_snapshots(log, index)
     checked.snapshots += len(snapshots)
     for session_id, session in found.items():
         wanted = state_hash(checked.states[session_id])
@@ -230,9 +230,10 @@ def _check_states(
     assert set(snapshots) <= set(found)
 
 
-def _snapshots(
+def read_snapshots(
     log: FreshLog, index: int
 ) -> tuple[LowWater | None, dict[str, SessionState]]:
+    """The newest low-water record of a partition, and its newest snapshots."""
     records = RecordCodec(log.registry)
     low: LowWater | None = None
     states: dict[str, SessionState] = {}

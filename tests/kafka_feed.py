@@ -131,12 +131,14 @@ class Feed:
         """Wait until everything has a verdict; resend what has none."""
         self.flush()
         end = time.monotonic() + timeout_s
-        resend = time.monotonic() + RESEND_S
+        pause_s = RESEND_S
+        resend = time.monotonic() + pause_s
         while open_ids := [e for e in self.sent if self._final(e) is None]:
             assert time.monotonic() < end, f"{len(open_ids)} appends have no verdict"
             self.take(0.2)
             if time.monotonic() > resend:
-                resend = time.monotonic() + RESEND_S
+                pause_s *= 2  # or a slow worker never comes to the last copy
+                resend = time.monotonic() + pause_s
                 for event_id in [e for e in open_ids if self._final(e) is None]:
                     self.send(self.sent[event_id])
                 self.flush()

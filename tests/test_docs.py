@@ -24,6 +24,7 @@ from foldline.processors.rules import RULES
 from foldline.schemas.state import FINISHED_KEPT, WINDOW
 from foldline.schemas.verdicts import VERDICT_KINDS
 from foldline.settings import Settings
+from tests.cluster import backends
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -276,7 +277,8 @@ def test_every_python_in_the_docs_compiles() -> None:
 def test_every_setting_in_the_texts_exists_and_every_setting_is_explained() -> None:
     """An operator finds each in the docs, and each that the docs name works."""
     settings = {f"FOLDLINE_{name.upper()}" for name in Settings.model_fields}
-    known = settings | {DEBUG} | set(_ENVIRONMENT.findall(inspect.getsource(faults)))
+    of_tests = inspect.getsource(faults) + inspect.getsource(backends)
+    known = settings | {DEBUG} | set(_ENVIRONMENT.findall(of_tests))
     named = {
         name.partition("__")[0]  # what follows is a key within the setting
         for path in TEXTS

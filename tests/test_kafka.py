@@ -1,10 +1,12 @@
 """Clients, topics and identity of a log on Kafka, on a real broker."""
 
+import ast
 import logging
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import confluent_kafka.admin
@@ -31,7 +33,7 @@ from foldline.kafka_meta import found_log, put_in_force, read_meta, read_said
 from foldline.schemas.record_codec import RecordCodec, frame_record
 from foldline.schemas.topic_records import CONTROL_KEY, META_KEY, LogMeta, RulesInForce
 from foldline.settings import Settings
-from foldline.topics import Drift, TopicNames
+from foldline.topics import Drift, TopicNames, specs
 from tests.cluster.fixtures import MakeLog, OwnCluster
 from tests.cluster.logs import FreshLog
 from tests.cluster.processes import free_ports
@@ -96,6 +98,31 @@ def test_the_settings_prefix_counts_where_the_url_says_none() -> None:
     assert kafka.cluster_of(settings).names.appends == "acme.appends"
     settings = Settings(url="kafka://host:1/other.", topic_prefix="acme.")
     assert kafka.cluster_of(settings).names.appends == "other.appends"
+
+
+def test_clients_are_built_in_one_place() -> None:
+    """Else one of them lacks what a promise rests on, sooner or later."""
+    root = Path(__file__).resolve().parents[1]
+    rooms = ("foldline", "schemas", "processors", "projections", "producers")
+    found = {
+        f"{path.relative_to(root)}: {built}"
+        for room in rooms
+        for path in (root / room).rglob("*.py")
+        for built in built_in(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == set()
+
+
+CLIENT_NAMES = {"AdminClient", "Consumer", "Producer", "DeserializingConsumer"}
+
+
+def built_in(tree: ast.Module) -> list[str]:
+    """The clients that a module builds by their names."""
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = [
+        f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "") for f in called
+    ]
+    return [name for name in names if name in CLIENT_NAMES]
 
 
 # --- what an operator may set --------------------------------------------------------
@@ -237,8 +264,6 @@ def test_a_topic_that_was_changed_is_found_and_nothing_starts_on_it(
 
 def spec_of(log: FreshLog, topic: str) -> dict[str, str]:
     """The configs that a topic must have."""
-    from foldline.topics import specs
-
     made = specs(log.names, partitions=2, replication=1, fold_version=1)
     return next(dict(spec.config) for spec in made if spec.name == topic)
 

@@ -71,12 +71,12 @@ def serve(
 
 
 def _check_extra() -> None:
-    try:
-        import fastapi  # noqa: F401 - only whether it is there
-        import uvicorn  # noqa: F401 - the same
-    except ImportError as error:
-        wanted = f"pip install 'foldline[serve]' ({error.name} is missing)"
-        raise UsageError("serve", wanted) from error
+    from importlib.util import find_spec  # late: only this command needs it
+
+    for name in ("fastapi", "uvicorn"):
+        if find_spec(name) is None:
+            wanted = f"pip install 'foldline[serve]' ({name} is missing)"
+            raise UsageError("serve", wanted)
 
 
 def tokens_of(settings: "Settings") -> "Tokens":
@@ -206,7 +206,6 @@ def _replicated(
     from foldline.processors.replica import Replica
     from foldline.processors.replica_reads import ReplicaReads
     from foldline.projections.service_replica import ReplicaNode, range_of
-    from foldline.schemas.codec import Codec
 
     cluster = cluster_of(settings)
     log = KafkaLog(cluster, settings=settings, make_reads=lambda _: reads)
@@ -215,10 +214,10 @@ def _replicated(
         served = range_of(partitions, log.partitions)
     except ValueError as error:
         raise UsageError("--partitions", str(error)) from error
-    codec: Codec = log.codec
     folder = settings.state_dir / "serve" / log.log_id
-    replica = Replica(cluster, settings, folder=folder, codec=codec)
+    replica = Replica(cluster, settings, folder=folder, codec=log.codec, within=served)
     reads = ReplicaReads(replica, settings=settings)
+    log.warm_up()  # from here on the log closes the replica with itself
     node = ReplicaNode(replica, served)
     closing.callback(node.close)
     return log, node

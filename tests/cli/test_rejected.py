@@ -73,7 +73,7 @@ def send(
     producer = kafka.plain_producer(log.cluster, log.settings)
     partition = partition_for(session_id, log.partitions)
     key = session_id.encode() if key is None else key
-    producer.produce(log.names.appends, value, key, partition, headers=headers or [])
+    producer.produce(log.names.appends, value, key, partition, headers=list(headers or ()))
     assert producer.flush(10) == 0
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ class Running:
 
 
 @contextmanager
-def running(*options: str, **environment: str) -> Iterator[Running]:
+def running(*options: str, **environment: str) -> Generator[Running]:
     """The command in a process of its own; killed at the end, if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, "--json", "serve", "--port", "0", *options],
@@ -96,7 +96,10 @@ def test_what_was_acknowledged_is_there_after_it_was_killed(url: str) -> None:
 
 
 def test_with_tokens_a_process_serves_who_has_one(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FOLDLINE_TOKENS_FILE", str(tmp_path / "tokens.json"))
     assert main(["tokens", "add", "me", "--scope", "read", "--kind", "PERSON"]) == 0

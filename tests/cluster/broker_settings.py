@@ -65,11 +65,8 @@ def broker_settings(node: Node, nodes: list[Node]) -> dict[str, str]:
 
 def as_environment(properties: dict[str, str]) -> dict[str, str]:
     """Properties as the apache/kafka image takes them: `.` is `_`, `_` is `__`."""
-    return {
-        "KAFKA_"
-        + name.replace("-", "___").replace("_", "__").replace(".", "_").upper(): value
-        for name, value in properties.items()
-    }
+    marks = str.maketrans({".": "_", "_": "__", "-": "___"})
+    return {f"KAFKA_{k.translate(marks).upper()}": v for k, v in properties.items()}
 
 
 def as_file(properties: dict[str, str]) -> str:

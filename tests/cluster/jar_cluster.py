@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 BROKER_OPTIONS = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4")
 REGISTRY_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC")
 
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 FORMAT_TIMEOUT_S = 60
 
 

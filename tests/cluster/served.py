@@ -3,6 +3,7 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.cluster.shared import Broker
 
 @contextmanager
 def served_log(
-    broker: Broker, folder: Path, *, partitions: int = 2, **more: str | int
+    broker: Broker, folder: Path, *, partitions: int = 2, **more: Any
 ) -> Generator[FreshLog]:
     """A new log whose worker runs; `open_log(log.cluster.url)` opens it meanwhile.
 
@@ -20,7 +21,7 @@ def served_log(
         broker: where.
         folder: for what its processes write.
         partitions: how many it has.
-        more: other settings.
+        more: other settings, as for `make_log`.
     """
     log = make_log(broker, folder, partitions=partitions, **more)
     try:

@@ -10,6 +10,7 @@ from foldline.processors.snapshot_lag import MAX_CREDIT_BYTES, DirtyIndex
 from foldline.schemas.blocks import text_block
 from foldline.schemas.codec import unframe
 from foldline.schemas.events import UserMessage
+from foldline.schemas.state import Ref
 from foldline.schemas.topic_records import LOW_WATER_KEY
 from foldline.testing import make_append
 from foldline.testing.samples import created
@@ -107,7 +108,7 @@ def test_snapshots_cost_no_more_bytes_than_events_and_what_waits_is_counted() ->
     assert worker.state("s7") == state
 
 
-def test_credit_is_bounded() -> None:
+def test_the_credit_for_snapshots_is_bounded() -> None:
     index = DirtyIndex({"a": 1})
     index.touch("a", 0, 100 * MAX_CREDIT_BYTES)
     index.commit([5])
@@ -115,6 +116,31 @@ def test_credit_is_bounded() -> None:
     assert not index.may_spend
     index.drop()
     assert index.may_spend
+
+
+def test_a_state_larger_than_a_record_holds_the_mark_and_stops_nothing() -> None:
+    broker = created_sessions(12)
+    worker = Worker(broker, limits=LIMITS)
+    worker.step(2)
+    monster = worker.partition._states.get("s0")  # pyright: ignore[reportPrivateUsage]
+    assert monster is not None
+    for number in range(3_000):
+        name = f"{number:0>512}"
+        monster.constraints[name] = Ref(event_id="e", seq=1, key=name)
+    for number in range(1, 12):
+        says(broker, number)
+    worker.run(batch=3)
+    assert "s0" not in published(broker)
+    assert len(published(broker)) > 3
+    low = broker.low_water()
+    assert low is not None
+    assert low.low == worker.partition.low_water == 0
+    assert worker.partition.counters.starved == 1
+    monster.constraints.clear()
+    says(broker, 0)
+    worker.run(batch=1)
+    assert "s0" in published(broker)
+    assert worker.partition.low_water > 0
 
 
 def test_an_aborted_batch_leaves_the_index_as_it_was() -> None:

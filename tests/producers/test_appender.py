@@ -9,6 +9,7 @@ from foldline.errors import (
     ConflictError,
     FencedError,
     LogUnavailableError,
+    UncertainAppendError,
 )
 from foldline.schemas.events import ContextCleared, LabelsSet, TurnEnded, UserMessage
 from foldline.schemas.state import WINDOW
@@ -48,6 +49,21 @@ async def test_an_append_that_gets_no_answer_for_too_long_is_an_error() -> None:
         assert await count(owned, "UserMessage") == 0
         await owned.message("hello", idempotency_key="k")
         await owned.message("hello", idempotency_key="k")
+        assert await count(owned, "UserMessage") == 1
+
+
+async def test_what_one_sending_may_have_recorded_stays_uncertain() -> None:
+    """The first was recorded without an answer; that the others were not is no answer."""
+    log = memory()
+    async with client(log) as own:
+        owned = await own.create(agent="a")
+        log.lose_after, log.lose_before = 1, 0
+        waiting = asyncio.create_task(owned.message("hello"))
+        while log.lose_after:
+            await asyncio.sleep(0)
+        log.lose_before = QUICK.resend_max
+        with pytest.raises(UncertainAppendError):
+            await waiting
         assert await count(owned, "UserMessage") == 1
 
 

@@ -63,9 +63,7 @@ def steering(text: str = "left") -> dict[str, Any]:
     return {"type": "SteeringReceived", "fields": {"blocks": text}}
 
 
-def test_an_event_as_json_is_recorded_and_answered(
-    served: Served, story: LogStory
-) -> None:
+def test_an_event_as_json_is_recorded_and_answered(served: Served, story: LogStory) -> None:
     answer = post(served, "alice", story, steering("turn left"))
     assert answer.status_code == 200
     verdict = answer.json()
@@ -166,9 +164,7 @@ def test_with_scope_own_a_harness_owns_a_session(served: Served) -> None:
     client.close()
 
 
-def test_a_persons_answer_needs_a_scope_of_its_own(
-    served: Served, story: LogStory
-) -> None:
+def test_a_persons_answer_needs_a_scope_of_its_own(served: Served, story: LogStory) -> None:
     grant = PermissionGranted(request_id="r", decided_by="PERSON", grant_id="g")
     fields = grant.model_dump(mode="json")
     given = {"type": "PermissionGranted", "fields": fields}

@@ -54,11 +54,13 @@ def test_all_tokens_of_a_tenant_share_its_rate(log: MemoryLog, tmp_path: Path) -
         book.add(name, "read")
     slow = Settings(tenant_rate_per_s=1)
     statuses: list[int] = []
-    with serving(log, tokens=book.open(), settings=slow) as served:
-        with served.http() as http:
-            for name in names * 5:
-                headers = {"authorization": f"Bearer fl_{name}"}
-                statuses.append(http.get("/sessions", headers=headers).status_code)
+    with (
+        serving(log, tokens=book.open(), settings=slow) as served,
+        served.http() as http,
+    ):
+        for name in names * 5:
+            headers = {"authorization": f"Bearer fl_{name}"}
+            statuses.append(http.get("/sessions", headers=headers).status_code)
     assert statuses[0] == 200
     assert 429 in statuses
 

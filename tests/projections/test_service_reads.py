@@ -24,7 +24,7 @@ from foldline.testing import LogStory
 from foldline.testing.samples import created, said, started, ticking, told
 from tests.serving import Served, serving
 
-QUICK = Settings(http_read_timeout_ms=200)
+QUICK = Settings(read_wait_ms=200)
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,7 @@ def test_events_come_page_by_page(http: httpx2.Client, story: LogStory) -> None:
     assert seen == [event_view(r) for r in story.log.events(story.session_id)]
 
 
-def test_events_of_some_types_keep_their_seqs(
-    http: httpx2.Client, story: LogStory
-) -> None:
+def test_events_of_some_types_keep_their_seqs(http: httpx2.Client, story: LogStory) -> None:
     story.given(TurnEnded(outcome="DONE"))
     path = f"/sessions/{story.session_id}/events"
     page = get(http, path, types="TurnStarted,TurnEnded", limit=1)
@@ -137,7 +135,7 @@ def test_a_client_gets_events_as_they_are_stored(
     assert MORE not in answer.headers
 
 
-def test_a_page_ends_before_it_takes_too_much_memory(served: Served) -> None:
+def test_a_page_ends_before_it_takes_too_much_memory() -> None:
     log = MemoryLog(settings=Settings(), clock=wall_clock)
     story = LogStory(log).given(created())
     story.given(*[said("x" * 3_000) for _ in range(5)])

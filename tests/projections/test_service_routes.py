@@ -1,10 +1,10 @@
-"""Every route of the service: who may use it, what a bad request is told, its description."""
+"""Every route of the service: who may use it, what a bad request is told, its words."""
 
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import pytest
@@ -37,7 +37,7 @@ BODIES: dict[str, Any] = {
 def described() -> dict[str, Any]:
     log = MemoryLog(settings=Settings(), clock=wall_clock)
     node = Node(log, Settings(), NoTokens(), lambda append: [append], Uploads())
-    schema = cast("dict[str, Any]", fastapi_of(node).openapi())
+    schema = fastapi_of(node).openapi()
     node.close()
     return schema
 
@@ -123,9 +123,7 @@ def test_another_tenants_session_is_as_if_it_were_not_there(
 ) -> None:
     with served.http("fl_other") as client:
         answer = ask(client, method, path, operation)
-        stranger = ask(
-            client, method, path.replace("{session_id}", "nobodys"), operation
-        )
+        stranger = ask(client, method, path.replace("{session_id}", "nobodys"), operation)
     if operation["operationId"] == "append_event":
         assert (answer.status_code, answer.json()["kind"]) == (422, "bad_event")
     elif operation["operationId"] in ("show_lease", "renew_lease", "release_lease"):
@@ -215,9 +213,7 @@ def test_a_bad_request_is_told_what_is_wrong(
 
 def test_a_last_event_id_that_is_no_seq_is_refused(served: Served) -> None:
     with served.http("fl_all") as client:
-        answer = client.get(
-            "/sessions/mine/events/stream", headers={"last-event-id": "-1"}
-        )
+        answer = client.get("/sessions/mine/events/stream", headers={"last-event-id": "-1"})
     assert (answer.status_code, answer.json()["kind"]) == (400, "bad_last_event_id")
 
 

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def story(served: Served) -> LogStory:
 @contextmanager
 def streaming(
     served: Served, story: LogStory, *, last_event_id: int | None = None, **params: Any
-) -> Iterator[Iterator[str]]:
+) -> Generator[Iterator[str]]:
     """The lines of a stream."""
     headers = {} if last_event_id is None else {"last-event-id": str(last_event_id)}
     path = f"/sessions/{story.session_id}/events/stream"
@@ -226,5 +226,3 @@ def test_a_client_that_goes_away_gives_its_place_back(
             break
         time.sleep(0.01)
     assert served.node.streams == 0
-
-

@@ -58,7 +58,7 @@ def test_a_change_of_the_file_counts_without_a_restart(
     opened = book.open()
     new = book.add("new", "read")
     assert opened.find(new) is not None
-    save(book.path, [token for token in book.tokens if token.token_id == "new"])
+    save(book.path, book.tokens[1:])
     assert opened.find(old) is None
 
 
@@ -81,8 +81,7 @@ def test_a_file_that_was_spoilt_changes_nothing(
         "",
         "[]",
         '{"tokens": [{}]}',
-        '{"tokens": [{"token_id": "a", "sha256": "short", "tenant": "t", "scopes": [],'
-        ' "kind": "PERSON", "actor_id": "a"}]}',
+        '{"tokens": [{"token_id": "a", "sha256": "short", "tenant": "t", "scopes": []}]}',
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:

@@ -1,0 +1,300 @@
+"""Appending to Kafka when something fails: workers, brokers' limits, the client itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import confluent_kafka.admin
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from foldline import kafka
+from foldline.errors import LogUnavailableError, NoLogMetaError, UncertainAppendError
+from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_log import KafkaLog
+from foldline.processors.kafka_records import Outgoing
+from foldline.processors.open_log import open_log
+from foldline.schemas.verdicts import ACCEPTED, DUPLICATE, TOO_LARGE, UNDECODABLE
+from foldline.settings import Settings
+from foldline.testing import LogStory
+from foldline.testing.log_story import new_id
+from foldline.testing.samples import created, said
+from tests.cluster.logs import FreshLog, running_worker
+from tests.cluster.processes import wait_until
+from tests.cluster.served import in_environment, served_log
+from tests.cluster.shared import Broker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.crash]
+
+CHILD = Path(__file__).with_name("appending_child.py")
+PATIENT = {"verdict_timeout_ms": 60_000}
+"""Longer than a dead worker's partitions need to get another."""
+
+RECORDS = 20
+
+HASTY = {"verdict_timeout_ms": 1_500, "resend_after_ms": 200}
+
+OpenLog = Callable[..., KafkaLog]
+
+
+@pytest.fixture(scope="module")
+def served(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Generator[FreshLog]:
+    """One log for most of these tests, and its worker."""
+    with served_log(broker, tmp_path_factory.mktemp("kafka-appends")) as log:
+        yield log
+
+
+def opened(log: FreshLog, **changed: Any) -> KafkaLog:
+    """A client of the log."""
+    settings = log.settings.model_copy(update=changed)
+    found = open_log(log.cluster.url, settings=settings)
+    assert isinstance(found, KafkaLog)
+    return found
+
+
+@pytest.fixture
+def log(served: FreshLog) -> Generator[KafkaLog]:
+    """A client of the log that the tests share."""
+    log = opened(served)
+    yield log
+    log.close()
+
+
+# --- workers -------------------------------------------------------------------------
+
+
+def test_a_lost_verdict_is_asked_for_again_and_the_event_is_there_once(
+    fresh_log: FreshLog,
+) -> None:
+    """Row 38: the worker dies between a commit and its verdicts."""
+    log = opened(fresh_log, **PATIENT)
+
+    def tell() -> list[str]:
+        story = LogStory(log)
+        for n in range(8):
+            story.send([story.append(said() if n else created(), known_seq=n)])
+            kinds.append(story.verdicts[0].kind)
+        return list(log.event_ids(story.session_id))
+
+    kinds: list[str] = []
+    crash_at = "CP_WORKER_BEFORE_VERDICTS:4"
+    with (
+        ThreadPoolExecutor(1) as pool,
+        running_worker(fresh_log, crash_at=crash_at) as first,
+    ):
+        telling = pool.submit(tell)
+        first.wait_dead()
+        with running_worker(fresh_log, name="w2"):
+            recorded = telling.result()
+    assert sorted(kinds) == [*[ACCEPTED] * 7, DUPLICATE]
+    assert len(recorded) == len(set(recorded)) == 8
+    log.close()
+
+
+def test_without_a_worker_nobody_says_accepted_and_the_resend_finds_out(
+    fresh_log: FreshLog,
+) -> None:
+    """The error says how far it came; the same append is then recorded once."""
+    log = opened(fresh_log, **HASTY)
+    story = LogStory(log)
+    append = story.append(created(), known_seq=0)
+    with pytest.raises(UncertainAppendError, match="no worker has answered"):
+        log.append([append])
+    with running_worker(fresh_log):
+        verdict = opened(fresh_log, **PATIENT).append([append])[0]
+        assert verdict.recorded
+        assert verdict.seq == 1
+        assert story.seq == 1
+    log.close()
+
+
+def test_who_closes_the_log_wakes_who_waits(fresh_log: FreshLog) -> None:
+    log = opened(fresh_log, **PATIENT)
+    append = LogStory(log).append(created(), known_seq=0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(log.append, [append])
+        time.sleep(0.2)
+        log.close()
+        with pytest.raises(UncertainAppendError, match="closed"):
+            waiting.result()
+    with pytest.raises(LogUnavailableError, match="closed"):
+        log.append([append])
+
+
+# --- brokers -------------------------------------------------------------------------
+
+
+def test_brokers_that_do_not_answer_are_named(served: FreshLog) -> None:
+    settings = served.settings.model_copy(update={"registry_wait_ms": 0})
+    nobody = kafka.Cluster("127.0.0.1:1", served.prefix)
+    with pytest.raises(LogUnavailableError, match=r"127\.0\.0\.1:1"):
+        KafkaLog(nobody, settings=settings)
+
+
+def test_a_prefix_without_a_log_says_how_to_make_one(served: FreshLog) -> None:
+    elsewhere = kafka.Cluster(served.cluster.bootstrap, f"none{new_id()[:8]}.")
+    with pytest.raises(NoLogMetaError, match="topics create"):
+        KafkaLog(elsewhere, settings=served.settings)
+
+
+def test_what_the_broker_finds_too_large_is_answered(fresh_log: FreshLog) -> None:
+    """Row 13: somebody set a lower limit on the topic; small ones go through as ever."""
+    log = opened(fresh_log)
+    with running_worker(fresh_log):  # it would not start on a topic like that
+        _set_limit(fresh_log, 20_000)
+        story = LogStory(log).given(created())
+        story.when(said("x" * 50_000)).then(TOO_LARGE)
+        story.when(said("small")).then(ACCEPTED, seq=2)
+    log.close()
+
+
+def _set_limit(log: FreshLog, limit_bytes: int) -> None:
+    api = cast("Any", confluent_kafka.admin)
+    entry = api.ConfigEntry(
+        "max.message.bytes",
+        str(limit_bytes),
+        incremental_operation=api.AlterConfigOpType.SET,
+    )
+    resource = api.ConfigResource(
+        api.ResourceType.TOPIC, log.names.appends, incremental_configs=[entry]
+    )
+    client = cast("Any", kafka.admin(log.cluster, log.settings))
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(10)
+
+
+def test_a_full_queue_holds_its_callers_back_and_loses_nothing(served: FreshLog) -> None:
+    """Row 3: a client's memory is bounded, whatever its callers want."""
+    extra = Settings().kafka.model_copy(
+        update={"extra": {"queue.buffering.max.messages": "3"}}
+    )
+    log = opened(served, kafka=extra)
+    stories = [LogStory(log) for _ in range(40)]
+    verdicts = log.append([s.append(created(), known_seq=0) for s in stories])
+    assert {verdict.kind for verdict in verdicts} == {ACCEPTED}
+    log.close()
+
+
+# --- the client itself ---------------------------------------------------------------
+
+
+def test_a_producer_that_failed_is_replaced_and_says_what_it_lost(
+    served: FreshLog,
+) -> None:
+    """What librdkafka calls fatal: this producer sends nothing any more."""
+    hears: list[Callable[[KafkaError], None]] = []
+
+    def make(hear: Callable[[KafkaError], None]) -> Producer:
+        hears.append(hear)
+        return kafka.client_producer(served.cluster, served.settings, on_error=hear)
+
+    answered: list[KafkaError | None] = []
+    done = threading.Event()
+
+    def heard(error: KafkaError | None, _: Message) -> None:
+        answered.append(error)
+        if len(answered) == RECORDS:
+            done.set()
+
+    channel = Channel(make)
+    for n in range(RECORDS):
+        if n == RECORDS // 2:
+            hears[0](cast("Any", KafkaError)(KafkaError._FATAL, "told to fail", True))
+            wait_until(lambda: len(hears) == 2, timeout_s=10, what=lambda: "another one")
+        channel.send(served.names.rejected, Outgoing(0, b"k", b"v"), heard)
+    assert done.wait(10)
+    assert answered[RECORDS // 2 :] == [None] * (RECORDS // 2)
+    channel.close()
+
+
+def test_ids_that_no_verdict_could_carry_are_answered_at_once(log: KafkaLog) -> None:
+    for session_id in ("", "\0control", "\ud800", "x" * 600):
+        story = LogStory(log, session_id=session_id or None)
+        story.session_id = session_id
+        append = story.append(created(), known_seq=0)
+        assert log.append([append])[0].kind == UNDECODABLE
+
+
+def test_several_sessions_and_threads_are_answered_side_by_side(log: KafkaLog) -> None:
+    def tell(count: int) -> list[int]:
+        story = LogStory(log).given(created())
+        for _ in range(count):
+            story.given(*[said() for _ in range(5)])
+        return [r.seq for r in log.structure(story.session_id)]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(tell, [4] * 8))
+    assert found == [list(range(1, 22))] * 8
+
+
+@contextmanager
+def child(log: FreshLog, **environment: str) -> Generator["subprocess.Popen[str]"]:
+    """A process that appends nine events to a session `crashed`."""
+    process = subprocess.Popen(
+        [sys.executable, str(CHILD), "append", log.cluster.url, _session(log), "9"],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _session(log: FreshLog) -> str:
+    return f"crashed-{log.prefix}"
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["CP_KAFKA_AFTER_SEND:5", "CP_KAFKA_AFTER_ACK:5", "CP_KAFKA_BEFORE_VERDICT:5"],
+)
+def test_a_writer_killed_around_an_append_loses_nothing_acknowledged(
+    fresh_log: FreshLog, point: str
+) -> None:
+    """Row 1: what was acknowledged is there once; the fifth once or not at all."""
+    with in_environment(fresh_log), running_worker(fresh_log):
+        with child(fresh_log, FOLDLINE_CRASH_AT=point) as process:
+            lines, _ = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+        said_lines = [line.split() for line in lines.splitlines()]
+        sent = [rest for word, rest in said_lines if word == "sent"]
+        acked = [rest for word, rest in said_lines if word == "acked"]
+        assert (len(sent), len(acked)) == (5, 4)
+        log = opened(fresh_log)
+        story = LogStory(log, session_id=_session(fresh_log))
+        story.when(said("behind it")).then(ACCEPTED)
+        there = list(log.event_ids(story.session_id))[:-1]
+        log.close()
+    assert there in (sent, acked)
+
+
+def test_a_writer_frozen_past_its_time_outs_goes_on_with_one_copy(
+    served: FreshLog,
+) -> None:
+    """Row 4: what got no answer in time is sent again under the same id."""
+    stop_at = {"FOLDLINE_STOP_AT": "CP_KAFKA_AFTER_SEND:5"}
+    brief = {"FOLDLINE_VERDICT_TIMEOUT_MS": "3000"}
+    with child(served, **stop_at, **brief) as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        time.sleep(4)
+        process.send_signal(signal.SIGCONT)
+        lines, _ = process.communicate(timeout=60)
+    log = opened(served)
+    there = list(log.event_ids(_session(served)))
+    log.close()
+    acked = [line.split()[1] for line in lines.splitlines() if line.startswith("acked")]
+    assert len(there) == len(set(there))
+    assert set(acked) <= set(there)
+    assert len(there) >= 5

@@ -1,0 +1,269 @@
+"""A partition is restored from what is left, and never from what cannot be trusted."""
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from foldline import kafka, kafka_admin
+from foldline.errors import LogFormatError, LogTruncatedError
+from foldline.processors.kafka_records import Headers
+from foldline.processors.partition_restore import Progress, Restored, restore_partition
+from foldline.processors.worker_health import Health
+from foldline.processors.worker_setup import Setup
+from foldline.schemas.codec import (
+    Codec,
+    encode_content,
+    encode_envelope,
+    frame,
+    unframe,
+)
+from foldline.schemas.events import UserMessage
+from foldline.schemas.snapshots import decode_snapshot, encode_snapshot, state_hash
+from foldline.schemas.state import FOLD_VERSION
+from foldline.schemas.topic_records import LOW_WATER_KEY
+from tests.cluster.fixtures import MakeLog
+from tests.cluster.logs import FreshLog, running_worker
+from tests.cluster.processes import wait_until
+from tests.kafka_checker import Checked, check, read, read_snapshots
+from tests.kafka_feed import Feed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SNAPSHOT_LAG = 30
+
+
+@pytest.fixture
+def told(make_fresh_log: MakeLog) -> tuple[FreshLog, Checked]:
+    """A log of one partition with snapshots, and what the checker says of it."""
+    log = make_fresh_log(partitions=1, snapshot_lag_events=SNAPSHOT_LAG, batch_max=20)
+    feed = Feed(log, seed=7, sessions=4)
+    feed.tell(200)
+    with running_worker(log) as worker:
+        feed.settle()
+        worker.terminate()
+    return log, check(log, feed.answers)
+
+
+@contextmanager
+def restored(log: FreshLog, state_dir: Path) -> Generator[Restored]:
+    """The only partition, restored in this process."""
+    settings = log.settings.model_copy(update={"state_dir": state_dir})
+    setup = Setup.prepare(settings, health=Health(), on_ready=lambda _: None)
+    try:
+        result = restore_partition(0, setup.ways, cancelled=Event(), progress=Progress())
+        try:
+            yield result
+        finally:
+            result.table.close()
+    finally:
+        setup.close()
+
+
+def assert_same(result: Restored, checked: Checked) -> None:
+    """Every session is as the checker found it."""
+    flush = result.partition.flush()
+    if flush is not None:
+        result.table.write(flush)
+    for session_id, state in checked.states.items():
+        held = result.table.get(session_id)
+        assert held is not None, session_id
+        assert state_hash(held) == state_hash(state), session_id
+
+
+def test_snapshots_and_a_tail_are_enough(
+    told: tuple[FreshLog, Checked], tmp_path: Path
+) -> None:
+    log, checked = told
+    with restored(log, tmp_path / "a") as result:
+        assert 0 < result.refolded < checked.events
+        assert_same(result, checked)
+
+
+def test_events_deleted_below_the_low_water_mark_are_not_missed(
+    told: tuple[FreshLog, Checked], tmp_path: Path
+) -> None:
+    log, checked = told
+    mark, _ = read_snapshots(log, 0)
+    assert mark is not None
+    low = mark.low
+    delete_events(log, before=low)
+    with restored(log, tmp_path / "b") as result:
+        assert_same(result, checked)
+    delete_events(log, before=low + 10)
+    with (
+        pytest.raises(LogTruncatedError, match=f"records {low} to {low + 9} were deleted"),
+        restored(log, tmp_path / "c"),
+    ):
+        pass
+
+
+def test_a_snapshot_topic_that_was_made_again_costs_only_time(
+    told: tuple[FreshLog, Checked], tmp_path: Path
+) -> None:
+    log, checked = told
+    make_again(log, log.names.snapshots(FOLD_VERSION))
+    with restored(log, tmp_path / "a") as result:
+        assert result.refolded == checked.events
+        assert_same(result, checked)
+        assert result.partition.position.rules.version == 1
+
+
+@pytest.mark.parametrize(
+    "damage", ["junk", "bit flipped", "of tomorrow", "another's", "beyond the log"]
+)
+def test_a_bad_snapshot_is_ignored_and_its_session_folded_from_the_beginning(
+    told: tuple[FreshLog, Checked],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    log, checked = told
+    session_id = max(checked.sessions, key=lambda name: len(checked.sessions[name]))
+    put(
+        log, log.names.snapshots(FOLD_VERSION), session_id, damaged(log, session_id, damage)
+    )
+    with restored(log, tmp_path / "a") as result:
+        assert_same(result, checked)
+    assert ("is ignored" in caplog.text) == (damage != "beyond the log")
+
+
+def test_a_hole_in_events_stops_the_partition(
+    told: tuple[FreshLog, Checked], tmp_path: Path
+) -> None:
+    log, checked = told
+    last = read(log, log.names.events, 0)[-1]
+    session_id = last.key().decode()
+    put(log, log.names.events, session_id, last.value(), last.headers())
+    with restored(log, tmp_path / "a") as result:
+        assert_same(result, checked)  # a repeat is dropped by its seq
+    schema_id, body = unframe(last.value())
+    event = Codec(log.registry).decode(schema_id, body)
+    later = event.envelope.model_copy(update={"seq": event.seq + 2})
+    assert isinstance(event.event, UserMessage)
+    hole = frame(schema_id, encode_envelope(later) + encode_content(event.event))
+    put(log, log.names.events, session_id, hole, last.headers())
+    with (
+        pytest.raises(LogFormatError, match="events are missing"),
+        restored(log, tmp_path / "b"),
+    ):
+        pass
+
+
+def test_a_restore_waits_until_an_open_transaction_has_ended(
+    told: tuple[FreshLog, Checked], tmp_path: Path
+) -> None:
+    log, checked = told
+    producer = open_transaction(log)
+    held: list[str] = []
+
+    def restore() -> None:
+        with restored(log, tmp_path / "a") as result:
+            assert_same(result, checked)
+            held.append("restored")
+
+    thread = threading.Thread(target=restore)
+    thread.start()
+    time.sleep(2)
+    assert not held
+    producer.abort_transaction(10)
+    thread.join(30)
+    assert held == ["restored"]
+
+
+def test_an_unstable_offset_is_asked_for_until_it_is_stable(
+    told: tuple[FreshLog, Checked], tmp_path: Path
+) -> None:
+    log, checked = told
+    producer = open_transaction(log, offsets=True)
+    wake = threading.Timer(2, lambda: producer.abort_transaction(10))
+    wake.start()
+    began = time.monotonic()
+    with restored(log, tmp_path / "a") as result:
+        assert time.monotonic() - began > 1
+        assert result.partition.position.input_offset < OFFSET_TAKEN
+        assert_same(result, checked)
+    wake.join()
+
+
+OFFSET_TAKEN = 9_999
+
+
+def open_transaction(log: FreshLog, *, offsets: bool = False) -> Any:
+    """A transaction that has written to `events` (or the group's offsets), and stays."""
+    producer: Any = kafka.transactional_producer(
+        log.cluster, log.settings, transactional_id=f"{log.prefix}stray"
+    )
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    if offsets:
+        member: Any = kafka.reader_consumer(
+            log.cluster, log.settings, group=log.names.group
+        )
+        taken = TopicPartition(log.names.appends, 0, OFFSET_TAKEN)
+        producer.send_offsets_to_transaction([taken], member.consumer_group_metadata(), 10)
+        member.close()
+    else:
+        producer.produce(log.names.events, b"never committed", b"x", 0)
+        producer.flush(10)
+    return producer
+
+
+def damaged(log: FreshLog, session_id: str, damage: str) -> bytes:
+    """A snapshot of a session that must not be used."""
+    good = [
+        message
+        for message in read(log, log.names.snapshots(FOLD_VERSION), 0)
+        if message.key() != LOW_WATER_KEY
+    ][-1]
+    schema_id, body = unframe(good.value())
+    state = decode_snapshot(body)
+    assert state is not None
+    match damage:
+        case "junk":
+            return b"junk"
+        case "bit flipped":
+            at = len(body) // 2
+            return frame(schema_id, body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
+        case "of tomorrow":
+            return frame(schema_id, bytes([(FOLD_VERSION + 1) << 1]) + body[1:])
+        case "another's":
+            return good.value()
+        case _:  # beyond the log: its hash is right
+            state.session_id = session_id
+            state.seq += 1_000
+            return frame(schema_id, encode_snapshot(state))
+
+
+def put(
+    log: FreshLog, topic: str, key: str, value: bytes, headers: Headers | None = None
+) -> None:
+    """Write a record past every rule."""
+    producer: Any = kafka.plain_producer(log.cluster, log.settings)
+    producer.produce(topic, value, key.encode(), 0, headers=headers)
+    assert producer.flush(10) == 0
+
+
+def delete_events(log: FreshLog, *, before: int) -> None:
+    """Delete the log's first events."""
+    client: Any = kafka.admin(log.cluster, log.settings)
+    partition = TopicPartition(log.names.events, 0, before)
+    client.delete_records([partition])[partition].result(10)
+
+
+def make_again(log: FreshLog, topic: str) -> None:
+    """Delete a topic, and make it anew as it was configured."""
+    client: Any = kafka.admin(log.cluster, log.settings)
+    client.delete_topics([topic])[topic].result(10)
+
+    def gone() -> bool:
+        return topic not in client.list_topics(timeout=5).topics
+
+    wait_until(gone, timeout_s=20, what=lambda: f"{topic} to be gone")
+    kafka_admin.create_topics(log.cluster, log.settings, partitions=log.partitions)
