@@ -22,6 +22,7 @@ from typing import IO, Any, cast
 from post_office import Ledger
 from workspace import make_repository
 
+from foldline.errors import FoldlineError
 from foldline.processors.open_log import open_log
 from foldline.schemas.state import SessionState
 
@@ -35,6 +36,11 @@ START_BY_MS = "2000"
 usual time would do too; this one is for impatient people."""
 
 POLL_S = 0.005
+
+LOG_LIMIT_S = 120.0
+"""How long a log may be away (its brokers are started again, say)."""
+
+LOG_PAUSE_S = 1.0
 
 SCRIPT_LIMIT_S = 120.0
 MODEL_LIMIT_S = 900.0
@@ -63,7 +69,17 @@ class Scene:
         return Ledger(self.folder / "sent-mails.jsonl")
 
     def state(self) -> SessionState | None:
-        """What the log knows now."""
+        """What the log knows now; one that is away for a moment is waited for."""
+        end_s = time.monotonic() + LOG_LIMIT_S
+        while True:
+            try:
+                return self._state()
+            except FoldlineError as error:
+                if not error.retryable or time.monotonic() > end_s:
+                    raise
+            time.sleep(LOG_PAUSE_S)
+
+    def _state(self) -> SessionState | None:
         log = open_log(self.url)
         try:
             return log.state(self.session_id)

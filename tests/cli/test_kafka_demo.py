@@ -74,7 +74,7 @@ def test_the_demo_gives_the_same_and_every_command_shows_it(
     as_on_one_machine(found, served)
     url = ("--log", served.cluster.url)
     listed = run("sessions", "--json", *url)
-    assert session_id in {json.loads(line)["session_id"] for line in listed.lines()}
+    assert session_id in {line["session_id"] for line in listed.lines()}
     assert len(run("events", session_id, "--json", *url).lines()) == events
     shown = run("show", session_id, "--json", *url)
     assert json.loads(shown.out)["status"] == "COMPLETED"

@@ -87,7 +87,7 @@ def behind() -> Iterator[MemoryLog]:
     log.close()
 
 
-IMPATIENT = {"resend_max": 2, "resend_after_ms": 20}
+IMPATIENT = Settings(resend_max=2, resend_after_ms=20)
 
 
 def test_an_append_whose_answer_was_lost_is_sent_again_and_recorded_once(
@@ -96,7 +96,7 @@ def test_an_append_whose_answer_was_lost_is_sent_again_and_recorded_once(
     """A middleman hands the request on, and loses the first answer."""
     story = LogStory(behind).given(created())
     with serving(behind) as served, losing(served.url, answers=1) as url:
-        client = HttpLog(url, settings=Settings(**IMPATIENT))
+        client = HttpLog(url, settings=IMPATIENT)
         append = story.append(said())
         (verdict,) = client.append([append])
         client.close()
@@ -109,7 +109,7 @@ def test_an_append_that_is_never_answered_may_or_may_not_be_recorded(
 ) -> None:
     story = LogStory(behind).given(created())
     with serving(behind) as served, losing(served.url, answers=99) as url:
-        client = HttpLog(url, settings=Settings(**IMPATIENT))
+        client = HttpLog(url, settings=IMPATIENT)
         with pytest.raises(UncertainAppendError, match="may or may not"):
             client.append([story.append(said())])
         with pytest.raises(LogUnavailableError):
@@ -119,7 +119,7 @@ def test_an_append_that_is_never_answered_may_or_may_not_be_recorded(
 
 
 def test_a_service_that_is_not_there_is_unavailable() -> None:
-    client = HttpLog("http://127.0.0.1:9", settings=Settings(**IMPATIENT))
+    client = HttpLog("http://127.0.0.1:9", settings=IMPATIENT)
     with pytest.raises(LogUnavailableError):
         client.state("s")
     with pytest.raises(UncertainAppendError):
@@ -166,7 +166,7 @@ def test_a_client_whose_fold_is_another_folds_for_itself(
     story = LogStory(behind).given(created(), started(), said())
     with serving(behind) as served:
         client = served.log()
-        monkeypatch.setattr(http_reads, "decode_snapshot", lambda _: None)
+        monkeypatch.setattr(http_reads, "decode_snapshot", _of_another_version)
         assert client.state(story.session_id) == story.state
         assert client.state(story.session_id, at_seq=2) == behind.state(
             story.session_id, at_seq=2
@@ -203,6 +203,10 @@ async def test_a_session_is_owned_through_the_service(behind: MemoryLog) -> None
     state = behind.state(session_id)
     assert state is not None
     assert (state.epoch, state.agent) == (2, "coder")
+
+
+def _of_another_version(_: bytes) -> None:
+    """What decoding gives where another version of the fold made the snapshot."""
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The way of appends: resent with the same id, never lost by who waits, never twice."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,9 +12,13 @@ from foldline.errors import (
     LogUnavailableError,
     UncertainAppendError,
 )
+from foldline.processors.memory_log import MemoryLog
+from foldline.producers.identity import wall_clock
 from foldline.schemas.events import ContextCleared, LabelsSet, TurnEnded, UserMessage
+from foldline.schemas.recorded import Append
 from foldline.schemas.state import WINDOW
-from tests.harness import QUICK, client, count, memory, types_in
+from foldline.schemas.verdicts import Verdict
+from tests.harness import QUICK, FaultyLog, client, count, memory, types_in
 
 
 async def test_an_append_whose_answer_was_lost_is_recorded_once() -> None:
@@ -52,18 +57,26 @@ async def test_an_append_that_gets_no_answer_for_too_long_is_an_error() -> None:
         assert await count(owned, "UserMessage") == 1
 
 
+class FailingLog(FaultyLog):
+    """A log that after a lost answer takes nothing more, for as long as one resends."""
+
+    def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        """Append, and fail from the first lost answer on."""
+        try:
+            return super().append(appends)
+        except UncertainAppendError:
+            self.lose_before = QUICK.resend_max
+            raise
+
+
 async def test_what_one_sending_may_have_recorded_stays_uncertain() -> None:
     """The first was recorded without an answer; that the others were not is no answer."""
-    log = memory()
+    log = FailingLog(MemoryLog(settings=QUICK, clock=wall_clock))
     async with client(log) as own:
         owned = await own.create(agent="a")
-        log.lose_after, log.lose_before = 1, 0
-        waiting = asyncio.create_task(owned.message("hello"))
-        while log.lose_after:
-            await asyncio.sleep(0)
-        log.lose_before = QUICK.resend_max
+        log.lose_after = 1
         with pytest.raises(UncertainAppendError):
-            await waiting
+            await owned.message("hello")
         assert await count(owned, "UserMessage") == 1
 
 

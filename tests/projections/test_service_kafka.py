@@ -1,4 +1,4 @@
-"""The service of a log on Kafka: replicas that catch up, clients that never see a broker."""
+"""The service of a log on Kafka: replicas that catch up, clients without a broker."""
 
 import asyncio
 import json
@@ -242,8 +242,12 @@ def test_a_thousand_clients_are_one_client_of_the_broker(served: Service) -> Non
 
     async def all_of_them() -> tuple[list[str], int]:
         waiting = [asyncio.create_task(follow_and_append(n)) for n in range(CLIENTS)]
-        while served.streams() < CLIENTS:
-            await asyncio.sleep(0.2)
+        await asyncio.to_thread(
+            wait_until,
+            lambda: served.streams() >= CLIENTS,
+            timeout_s=2 * WAIT_S,
+            what=lambda: "all clients wait",
+        )
         during = sockets_to_brokers(served)
         await asyncio.to_thread(story.given, said("go"))
         return await asyncio.gather(*waiting), during
