@@ -34,6 +34,7 @@ class Channel:
     def __init__(self, make: MakeProducer) -> None:
         self._make = make
         self._on_tick: Callable[[], None] = _nothing
+        self._swapping = threading.Lock()
         self._fatal = threading.Event()
         self._stopped = threading.Event()
         self.trouble = ""
@@ -54,14 +55,15 @@ class Channel:
             KafkaException: the record can never be sent, or not by this producer.
         """
         try:
-            self._producer.produce(
-                topic,
-                value=record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=list(record.headers or ()),
-                on_delivery=on_delivery,
-            )
+            with self._swapping:  # what goes into the old queue must be seen by its purge
+                self._producer.produce(
+                    topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    headers=list(record.headers or ()),
+                    on_delivery=on_delivery,
+                )
         except KafkaException as error:
             if error.args[0].fatal():
                 self._fatal.set()
@@ -85,8 +87,10 @@ class Channel:
         _log.warning(
             "kafka: the producer failed (%s); another takes its place", self.trouble
         )
-        old, self._producer = self._producer, self._make(self._hear)
-        self._fatal.clear()
+        new = self._make(self._hear)
+        with self._swapping:
+            old, self._producer = self._producer, new
+            self._fatal.clear()
         old.purge()
         old.flush(FLUSH_S)
 

@@ -52,8 +52,6 @@ class Owned:
     flushed_s: float = 0.0
     retry_s: float = 0.0
     back_off_ms: int = BACK_OFF_MS
-    unwritten: bool = False
-    """Whether its table could not be written."""
 
     def wait(self) -> None:
         """Set when it is tried again, each time after a longer pause."""
@@ -140,7 +138,7 @@ class Assignment:
         owned = self.owned[index]
         if owned.reason:
             _logger.info("partition %d goes on", index)
-            owned.reason, owned.back_off_ms = "", BACK_OFF_MS
+            owned.reason = ""
 
     def forget(self, index: int, reason: str, *, corrupt: bool = False) -> None:
         """Drop what is in memory of a partition, and restore it.
@@ -225,8 +223,6 @@ class Assignment:
             owned.phase = RESTORING
             owned.progress = self._restores.begin(owned.index)
             return
-        if owned.unwritten and not self._flush(owned):
-            return
         if not open_for_work:
             return
         owned.phase = RUNNING
@@ -246,43 +242,57 @@ class Assignment:
         ):
             self._flush(owned)
 
-    def _flush(self, owned: Owned) -> bool:
-        """Write a table behind; a full disk blocks the partition until it succeeds.
+    def _flush(self, owned: Owned) -> None:
+        """Write a table behind; a full disk blocks the partition until there is room.
 
         The truth is in `events`: nothing is lost by a table that is not written, but
         memory would follow the number of sessions.
         """
         if owned.partition is None or owned.table is None:
-            return True
+            return
         owned.flushed_s = time.monotonic()
         flush = owned.partition.flush()
         if flush is None:
-            return True
+            return
         try:
             crash_point("CP_WORKER_BEFORE_TABLE")
             owned.table.write(flush)
             crash_point("CP_WORKER_AFTER_TABLE")
         except LogUnavailableError as error:
-            owned.unwritten = True
-            self.block(owned.index, f"its table cannot be written: {error.reason}")
-            return False
+            self._lay_off(owned, f"its table cannot be written: {error.reason}")
+            return
         except TableCorruptError as error:
             self.forget(owned.index, str(error), corrupt=True)
-            return False
+            return
         owned.partition.flushed()
-        owned.unwritten = False
-        return True
+        owned.back_off_ms = BACK_OFF_MS
+
+    def _lay_off(self, owned: Owned, reason: str) -> None:
+        """Let a partition's table and memory go, and restore it when that works again.
+
+        RocksDB takes no more writes after some of its errors, until it is opened anew.
+        """
+        _logger.error("partition %d is blocked: %s", owned.index, reason)
+        self._consumer.pause([TopicPartition(self._topic, owned.index)])
+        self._close(owned, write=False)
+        owned.phase, owned.reason = BLOCKED, reason
+        owned.wait()
 
     def _give_up(self, index: int, *, write: bool) -> None:
         self._restores.cancel(index)
         owned = self.owned.pop(index, None)
-        if owned is None or owned.partition is None or owned.table is None:
+        if owned is not None:
+            self._close(owned, write=write)
+
+    def _close(self, owned: Owned, *, write: bool) -> None:
+        if owned.partition is None or owned.table is None:
             return
         owned.partition.drop()
         if write:
             self._write_last(owned.partition, owned.table)
         owned.table.close()
         self._on_drop(owned.partition)
+        owned.partition = owned.table = None
 
     def _write_last(self, partition: Partition, table: Table) -> None:
         """Write what is committed; if it fails, the next restore folds a little more."""

@@ -77,7 +77,8 @@ def unframe(data: bytes, *, max_bytes: int = MAX_EVENT_BYTES) -> tuple[int, byte
     if len(data) < _FRAME.size:
         raise DecodeError(f"{len(data)} bytes are shorter than a frame")
     if len(data) > max_bytes + _FRAME.size:
-        raise DecodeError(f"{len(data)} bytes, more than {max_bytes}")
+        limit = "MAX_EVENT_BYTES" if max_bytes == MAX_EVENT_BYTES else max_bytes
+        raise DecodeError(f"{len(data)} bytes, more than {limit}")
     magic, schema_id = _FRAME.unpack_from(data)
     if magic != MAGIC:
         raise DecodeError(f"magic byte {magic}, expected {MAGIC}")

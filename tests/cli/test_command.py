@@ -58,7 +58,7 @@ def test_the_version_is_that_of_the_package(foldline: Foldline) -> None:
         ("events", "s", "--after-seq", "x"),
         ("events", "s", "--bogus"),
         ("sessions", "--log"),
-        ("sessions", "--log", "http://example.org"),
+        ("sessions", "--log", "ftp://example.org"),
         ("sessions", "--log", "kafka://localhost:9092"),
         ("sessions", "--limit", "0"),
         ("schemas", "shwo"),

@@ -137,7 +137,7 @@ def test_many_streams_of_many_sessions_cost_no_thread_each(served: Served) -> No
     assert of_the_service <= limits
 
 
-def test_streams_are_bounded(story: LogStory) -> None:
+def test_so_many_streams_are_open_at_once_and_no_more(story: LogStory) -> None:
     settings = Settings(http_streams_max=1, http_heartbeat_ms=50)
     with serving(story.log, settings=settings) as served:  # type: ignore[arg-type]
         path = f"/sessions/{story.session_id}/events/stream"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from foldline.projections.views import iso_time, plain, state_view
 from foldline.processors.log import Log
+from foldline.projections.views import iso_time, plain, state_view
 from foldline.schemas.blocks import Blob, Block, Sealed
 from foldline.schemas.events import UserFeedback
 from foldline.schemas.state import SessionState
