@@ -67,7 +67,12 @@ class TopicNames:
 
     def snapshots(self, fold_version: int) -> str:
         """Published states and low-water records of one version of the fold."""
-        return f"{self.prefix}snapshots.{fold_version}"
+        return f"{self.snapshots_begin}{fold_version}"
+
+    @property
+    def snapshots_begin(self) -> str:
+        """What the names of the snapshot topics of all fold versions begin with."""
+        return f"{self.prefix}snapshots."
 
     @property
     def group(self) -> str:

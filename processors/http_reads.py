@@ -39,8 +39,9 @@ JSON = "application/json"
 PAGE_EVENTS = 1_000
 """How many events one page holds; the service may end it before."""
 
-POLL_MS = 10_000
-"""How long one request waits for the next event; then it is made again."""
+POLL_MS = 3_000
+"""How long one request waits for the next event; then it is made again. Closing the log
+is heard in between."""
 
 LISTED_MAX = 1_000
 """How many sessions one page lists."""

@@ -41,6 +41,9 @@ RECORD_OVERHEAD_BYTES = 512
 HEADER_OVERHEAD_BYTES = 10
 """More than Kafka's own bytes around a header."""
 
+LOOK_S = 1.0
+"""How often who waits looks whether the client's threads still live."""
+
 TOO_LARGE_TRIES = 3
 """How often the broker may find a record too large before it is taken at its word: what
 it measures is the batch, and the next one may be smaller."""
@@ -102,6 +105,7 @@ class KafkaAppends:
         self._calls: dict[Sending, Call] = {}
         self._closed = False
         self._channel = channel
+        self._threads = [channel.thread]
         channel.call_on_tick(self._tick)
 
     # --- the caller's thread ---------------------------------------------------------
@@ -120,12 +124,23 @@ class KafkaAppends:
         if sendings:
             try:
                 self._submit(call, sendings)
-                call.done.wait()
+                while not call.done.wait(LOOK_S):
+                    self._check_threads()
             finally:
                 self._withdraw(call)
         if call.error is not None:
             raise call.error
         return [verdict for verdict in call.answers if verdict is not None]
+
+    def watch(self, thread: threading.Thread) -> None:
+        """Without this thread no answer comes: who waits is told when it has failed."""
+        self._threads.append(thread)
+
+    def _check_threads(self) -> None:
+        dead = [thread.name for thread in self._threads if not thread.is_alive()]
+        if dead and not self._closed:
+            reason = f"thread {dead[0]} of this client has failed; open the log anew"
+            raise UncertainAppendError(self._url, reason)
 
     def _prepare(self, call: Call, appends: Sequence[Append]) -> list[tuple[str, Sending]]:
         sendings: list[tuple[str, Sending]] = []

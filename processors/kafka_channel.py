@@ -40,8 +40,8 @@ class Channel:
         self.trouble = ""
         """What the brokers were last found to suffer from."""
         self._producer = make(self._hear)
-        self._thread = threading.Thread(target=self._run, name="foldline-acks", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="foldline-acks", daemon=True)
+        self.thread.start()
 
     def call_on_tick(self, on_tick: Callable[[], None]) -> None:
         """Call this in the thread after each look, at least every POLL_S."""
@@ -97,8 +97,8 @@ class Channel:
     def close(self) -> None:
         """Send what is still on its way, for a moment, and end the thread."""
         self._stopped.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
         if self._producer.flush(FLUSH_S):
             self._producer.purge()
             self._producer.flush(0)

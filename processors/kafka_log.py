@@ -163,7 +163,9 @@ class KafkaLog:
                     encode=self._encode,
                     channel=self._open_channel(),
                 )
-                self._closing.callback(self._open_verdicts(appends).close)
+                verdicts = self._open_verdicts(appends)
+                appends.watch(verdicts.thread)
+                self._closing.callback(verdicts.close)
                 self._closing.callback(appends.close)
                 self._appends = appends
             return self._appends

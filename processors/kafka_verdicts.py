@@ -71,7 +71,7 @@ class VerdictReader:
         self._codec = codec
         self._on_verdicts = on_verdicts
         self._stopped = threading.Event()
-        self._thread = threading.Thread(
+        self.thread = threading.Thread(
             target=self._run, name="foldline-verdicts", daemon=True
         )
 
@@ -85,7 +85,7 @@ class VerdictReader:
             self._position()
         except KafkaException as error:
             raise LogUnavailableError(url, f"verdicts: {error.args[0].str()}") from error
-        self._thread.start()
+        self.thread.start()
 
     def _position(self) -> None:
         _, end = self._consumer.get_watermark_offsets(
@@ -135,7 +135,7 @@ class VerdictReader:
     def close(self) -> None:
         """End the thread; it closes the consumer."""
         self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        elif self._thread.ident is None:
+        if self.thread.is_alive():
+            self.thread.join()
+        elif self.thread.ident is None:
             self._consumer.close()

@@ -256,9 +256,15 @@ class _Restore:
         return Position(0, 0, Rules())
 
     def _rules(self, position: Position, low: LowWater | None) -> Rules:
-        """Those in force where `appends` goes on: of the newest record that says so."""
-        if low is not None and low.input_offset >= position.input_offset:
-            return Rules(low.rules_version, frozenset(low.schema_ids))
+        """Those in force where `appends` goes on: of the newest record that says so.
+
+        A control record leaves a low-water record in the topic of the fold version of
+        whoever took it: in a rolling upgrade that may be an older one, or a newer.
+        """
+        marks = [*self._marks_of_other_folds(), *([low] if low else [])]
+        newest = max(marks, key=lambda mark: mark.input_offset, default=None)
+        if newest is not None and newest.input_offset >= position.input_offset:
+            return Rules(newest.rules_version, frozenset(newest.schema_ids))
         if position.rules.version or not (self._end or self._committed):
             return position.rules
         return find_rules(
@@ -269,14 +275,26 @@ class _Restore:
             upto=max(self._committed, position.input_offset),
         )
 
-    def _snapshot_topic(self) -> SnapshotTopic:
+    def _marks_of_other_folds(self) -> list[LowWater]:
+        begin = self._names.snapshots_begin
+        versions = {
+            int(topic[len(begin) :])
+            for topic in self._source.topics()
+            if topic.startswith(begin) and topic[len(begin) :].isdecimal()
+        }
+        topics = [self._snapshot_topic(v) for v in sorted(versions - {FOLD_VERSION})]
+        marks = [topic.newest_low_water() for topic in topics]
+        return [mark for mark in marks if mark is not None]
+
+    def _snapshot_topic(self, fold_version: int = FOLD_VERSION) -> SnapshotTopic:
         self._progress.step = "low-water mark"
         return SnapshotTopic(
             self._source,
-            self._names.snapshots(FOLD_VERSION),
+            self._names,
             self._index,
             records=RecordCodec(self._ways.registry),
             warn=self._warn,
+            fold_version=fold_version,
         )
 
     def _set_aside(self, reason: str) -> None:

@@ -110,17 +110,17 @@ class PartitionSource:
             raise KafkaException(found.error)
         return found.offset
 
-    def has(self, topic: str) -> bool:
-        """Whether the brokers have a topic of this name.
+    def topics(self) -> frozenset[str]:
+        """The names of the topics that the brokers have.
 
         Raises:
             LogUnavailableError: no answer.
         """
         try:
-            listed = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT_MS / 1000)
+            listed = self._admin.list_topics(timeout=ANSWER_TIMEOUT_MS / 1000)
         except KafkaException as failure:
             raise self._unavailable(cast("KafkaError", failure.args[0])) from failure
-        return listed.topics[topic].error is None
+        return frozenset(listed.topics)
 
     def first_offset(self, topic: str) -> int:
         """The oldest offset that a partition of a topic still has.

@@ -27,8 +27,11 @@ class Scratch:
             parent.mkdir(parents=True, exist_ok=True)
             _sweep(parent)
             self.folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
-            self._lock = os.open(self.folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            # Under its name only once it is held: nobody may find it free before that.
+            new = self.folder / f"{LOCK}.new"
+            self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            new.rename(self.folder / LOCK)
         except OSError as error:
             raise LogUnavailableError(str(parent), str(error)) from error
 

@@ -15,6 +15,7 @@ from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.snapshots import decode_snapshot
 from foldline.schemas.state import FOLD_VERSION, SessionState
 from foldline.schemas.topic_records import LOW_WATER_KEY, LowWater
+from foldline.topics import TopicNames
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -33,14 +34,16 @@ class SnapshotTopic:
     def __init__(
         self,
         source: PartitionSource,
-        topic: str,
+        names: TopicNames,
         index: int,
         *,
         records: RecordCodec,
         warn: Callable[[str], None],
+        fold_version: int = FOLD_VERSION,
     ) -> None:
         self._source = source
-        self._topic = topic
+        self._topic = names.snapshots(fold_version)
+        self._fold_version = fold_version
         self._index = index
         self._records = records
         self._warn = warn
@@ -92,7 +95,7 @@ class SnapshotTopic:
         except DecodeError as error:
             self._ignore(message, error.reason)
             return None
-        if (mark.partition, mark.fold_version) != (self._index, FOLD_VERSION):
+        if (mark.partition, mark.fold_version) != (self._index, self._fold_version):
             self._ignore(message, "it is of another partition or fold version")
             return None
         return mark

@@ -104,7 +104,7 @@ class Worker:
         self._watched_s = 0.0
         self._subscribed_s = time.monotonic()
         self._ready = False
-        self.metrics = WorkerMetrics(self._owned, self._end_of)
+        self.metrics = WorkerMetrics(self._owned)
         self.health = health
         health.metrics = self.metrics.text
         self.consumer: Any = setup.consumer(self._on_error)
@@ -401,11 +401,15 @@ class Worker:
         busy = any(owned.phase != RUNNING for owned in self._owned())
         return BUSY_POLL_MS if busy or not self._publisher.is_open else POLL_MS
 
-    def _end_of(self, index: int) -> int | None:
-        """The end of a partition of `appends` as the last fetch told it."""
-        partition = TopicPartition(self._names.appends, index)
-        low_high = self.consumer.get_watermark_offsets(partition, cached=True)
-        return low_high[1] if low_high and low_high[1] >= 0 else None
+    def _ends(self) -> dict[int, int]:
+        """The ends of our partitions of `appends`, as their last fetches told them."""
+        ends: dict[int, int] = {}
+        for index in self.assignment.owned:
+            partition = TopicPartition(self._names.appends, index)
+            found = self.consumer.get_watermark_offsets(partition, cached=True)
+            if found and found[1] >= 0:
+                ends[index] = found[1]
+        return ends
 
     def _report(self) -> None:
         """Tell health what is waited for, and say once that the worker is ready."""
@@ -414,7 +418,7 @@ class Worker:
         now_s = time.monotonic()
         if now_s - self._watched_s >= WATCH_MS / 1000:
             self._watched_s = now_s
-            self.metrics.watch()
+            self.metrics.watch(self._ends())
         if not waits and not self._ready:
             self._ready = True
             self._setup.on_ready(sorted(self.assignment.owned))
@@ -430,9 +434,9 @@ class Worker:
         if not self._publisher.is_open:
             waits.append("no transactions yet")
         for owned in self._owned():
-            if owned.phase != RUNNING or owned.reason:
+            if owned.shown != RUNNING:
                 why = owned.reason or owned.progress.step
-                waits.append(f"partition {owned.index} is {owned.phase}: {why}")
+                waits.append(f"partition {owned.index} is {owned.shown}: {why}")
         return tuple(waits)
 
     def leave(self) -> None:

@@ -53,6 +53,11 @@ class Owned:
     retry_s: float = 0.0
     back_off_ms: int = BACK_OFF_MS
 
+    @property
+    def shown(self) -> str:
+        """The phase for people: one that is only tried again is still blocked."""
+        return BLOCKED if self.phase == RUNNING and self.reason else self.phase
+
     def wait(self) -> None:
         """Set when it is tried again, each time after a longer pause."""
         self.retry_s = time.monotonic() + self.back_off_ms / 1000

@@ -5,7 +5,8 @@ What partitions count is read when it is asked for; the poll loop only observes 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -29,15 +30,12 @@ _TIMES_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
 class WorkerMetrics:
-    """One worker's metrics. `owned` and `end_of` are read by the scraping thread."""
+    """One worker's metrics. `owned` is called by the scraping thread."""
 
-    def __init__(
-        self, owned: Callable[[], list[Owned]], end_of: Callable[[int], int | None]
-    ) -> None:
+    def __init__(self, owned: Callable[[], list[Owned]]) -> None:
         self._owned = owned
-        self._end_of = end_of
         self._gone = Counters()
-        self._behind_s: dict[int, tuple[int, float]] = {}
+        self._lags: dict[int, _Lag] = {}
         self.registry = CollectorRegistry()
         self.batch = self._histogram("batch_appends", "Appends of a batch.", _SIZES)
         self.batch_s = self._histogram(
@@ -103,7 +101,7 @@ class WorkerMetrics:
             yield CounterMetricFamily(_PREFIX + name, text, value=value)
 
     def _gauges(self, owned: list[Owned]) -> Iterator[Metric]:
-        phases = Counter(one.phase for one in owned)
+        phases = Counter(one.shown for one in owned)
         states = GaugeMetricFamily(
             f"{_PREFIX}partitions", "Partitions by phase.", labels=["phase"]
         )
@@ -133,33 +131,42 @@ class WorkerMetrics:
         if one.partition is None:
             return values
         values["snapshot_lag_events"] = one.partition.lag
-        end = self._end_of(one.index)
-        if end is not None:
-            position = one.partition.position.input_offset
-            values["lag_appends"] = max(end - position, 0)
-            values["oldest_append_seconds"] = self._waited_s(one.index, position, end)
+        lag = self._lags.get(one.index)
+        if lag is not None:
+            values["lag_appends"] = lag.appends
+            values["oldest_append_seconds"] = lag.waited_s()
         return values
 
-    def _waited_s(self, index: int, position: int, end: int) -> float:
-        """Since when the record at the position was seen to be there."""
-        now_s = time.monotonic()
-        known = self._behind_s.get(index)
-        if position >= end:
-            self._behind_s.pop(index, None)
-            return 0.0
-        if known is None or known[0] != position:
-            known = self._behind_s[index] = (position, now_s)
-        return now_s - known[1]
+    def watch(self, ends: Mapping[int, int]) -> None:
+        """Compare positions with the ends of their partitions of `appends`.
 
-    def watch(self) -> float:
-        """Look at every partition; the longest wait of a next append, in seconds.
-
-        To be called regularly: a wait is measured from the first look.
+        To be called regularly: a wait is measured from the first look. The poll loop
+        does it, because a consumer that two threads call at once may hang.
         """
-        waits = [
-            self._of(one).get("oldest_append_seconds", 0.0) for one in list(self._owned())
-        ]
-        return max(waits, default=0.0)
+        lags: dict[int, _Lag] = {}
+        for one in self._owned():
+            end = ends.get(one.index)
+            if one.partition is None or end is None:
+                continue
+            position = one.partition.position.input_offset
+            before = self._lags.get(one.index)
+            waits = before is not None and before.position == position and before.appends
+            since_s = before.since_s if before and waits else time.monotonic()
+            lags[one.index] = _Lag(position, max(end - position, 0), since_s)
+        self._lags = lags
+
+
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    """How many appends wait at a position, and since when they were seen to."""
+
+    position: int
+    appends: int
+    since_s: float
+
+    def waited_s(self) -> float:
+        """For how long, in seconds."""
+        return time.monotonic() - self.since_s if self.appends else 0.0
 
 
 def _sum(gone: Counters, owned: list[Owned]) -> Counters:

@@ -226,15 +226,18 @@ def not_yet(standing: Standing) -> Problem:
     )
 
 
-def node_of(request: Request) -> Node:
-    """The node that serves a request."""
+async def node_of(request: Request) -> Node:
+    """The node that serves a request.
+
+    A dependency that is no coroutine would take a thread's turn.
+    """
     return cast("Node", request.app.state.node)
 
 
 Serving = Annotated[Node, Depends(node_of)]
 
 
-def session_of(session_id: str) -> str:
+async def session_of(session_id: str) -> str:
     """The session's id of a path.
 
     It stands there as it is, or as `~` and base64url.

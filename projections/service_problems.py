@@ -104,18 +104,18 @@ def problem_of(error: FoldlineError) -> Problem:
 def handle_problems(app: FastAPI) -> None:
     """Answer every kind of error in the one shape."""
 
-    def of_problem(_: Request, error: Exception) -> JSONResponse:
+    async def of_problem(_: Request, error: Exception) -> JSONResponse:
         return cast("Problem", error).answer()
 
-    def of_foldline(_: Request, error: Exception) -> JSONResponse:
+    async def of_foldline(_: Request, error: Exception) -> JSONResponse:
         return problem_of(cast("FoldlineError", error)).answer()
 
-    def of_request(_: Request, error: Exception) -> JSONResponse:
+    async def of_request(_: Request, error: Exception) -> JSONResponse:
         first = cast("RequestValidationError", error).errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return Problem(422, "bad_request", f"{where}: {first['msg']}").answer()
 
-    def of_http(_: Request, error: Exception) -> JSONResponse:
+    async def of_http(_: Request, error: Exception) -> JSONResponse:
         http = cast("HTTPException", error)
         kind = HTTPStatus(http.status_code).phrase.lower().replace(" ", "_")
         detail = http.detail or kind

@@ -30,6 +30,19 @@ def append_events(url: str, session_id: str, count: int) -> None:
         say(f"acked {verdict.event_id}")
 
 
+def append_stubbornly(url: str, session_id: str, count: int) -> None:
+    """The same, and what gets no answer is sent again until it has one."""
+    story = LogStory(open_log(url), session_id=session_id)
+    for number in range(count):
+        append = story.append(said(str(number)) if number else created(), known_seq=number)
+        while not story.verdicts or story.verdicts[0].event_id != append.envelope.event_id:
+            try:
+                story.send([append])
+            except LogUnavailableError as error:
+                say(f"refused {error}")
+        say(f"acked {append.envelope.event_id}")
+
+
 @contextmanager
 def little_room(limit_bytes: int) -> Generator[None]:
     """No file of this process may grow beyond a size: writing more is an error."""
@@ -72,7 +85,11 @@ def put_blob(url: str, size: int) -> None:
     say(f"acked {open_log(url).blobs.put(b'b' * size).hex()}")
 
 
-COMMANDS = {"append": append_events, "fill": fill_the_disk}
+COMMANDS = {
+    "append": append_events,
+    "insist": append_stubbornly,
+    "fill": fill_the_disk,
+}
 
 if __name__ == "__main__":
     if sys.argv[1] == "blob":

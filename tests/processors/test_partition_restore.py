@@ -29,26 +29,43 @@ from foldline.schemas.snapshots import decode_snapshot, encode_snapshot, state_h
 from foldline.schemas.state import FOLD_VERSION
 from foldline.schemas.topic_records import LOW_WATER_KEY
 from tests.cluster.fixtures import MakeLog
-from tests.cluster.logs import FreshLog, running_worker
+from tests.cluster.logs import FreshLog, drop_log, make_log, running_worker
 from tests.cluster.processes import wait_until
+from tests.cluster.shared import Broker
 from tests.kafka_checker import Checked, check, read, read_snapshots
 from tests.kafka_feed import Feed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SNAPSHOT_LAG = 30
+SETTINGS = {"snapshot_lag_events": 30, "batch_max": 20}
 
 
-@pytest.fixture
-def told(make_fresh_log: MakeLog) -> tuple[FreshLog, Checked]:
-    """A log of one partition with snapshots, and what the checker says of it."""
-    log = make_fresh_log(partitions=1, snapshot_lag_events=SNAPSHOT_LAG, batch_max=20)
+Told = tuple[FreshLog, Checked]
+
+
+def tell(log: FreshLog) -> Told:
+    """Fill a log of one partition; gives what the checker says of it, too."""
     feed = Feed(log, seed=7, sessions=4)
     feed.tell(200)
     with running_worker(log) as worker:
         feed.settle()
         worker.terminate()
     return log, check(log, feed.answers)
+
+
+@pytest.fixture(scope="module")
+def told(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Generator[Told]:
+    """A log with snapshots, which several tests restore."""
+    folder = tmp_path_factory.mktemp("told")
+    log = make_log(broker, folder, partitions=1, **SETTINGS)
+    yield tell(log)
+    drop_log(log)
+
+
+@pytest.fixture
+def own(make_fresh_log: MakeLog) -> Told:
+    """The same, for a test that spoils it."""
+    return tell(make_fresh_log(partitions=1, **SETTINGS))
 
 
 @contextmanager
@@ -77,9 +94,7 @@ def assert_same(result: Restored, checked: Checked) -> None:
         assert state_hash(held) == state_hash(state), session_id
 
 
-def test_snapshots_and_a_tail_are_enough(
-    told: tuple[FreshLog, Checked], tmp_path: Path
-) -> None:
+def test_snapshots_and_a_tail_are_enough(told: Told, tmp_path: Path) -> None:
     log, checked = told
     with restored(log, tmp_path / "a") as result:
         assert 0 < result.refolded < checked.events
@@ -87,9 +102,9 @@ def test_snapshots_and_a_tail_are_enough(
 
 
 def test_events_deleted_below_the_low_water_mark_are_not_missed(
-    told: tuple[FreshLog, Checked], tmp_path: Path
+    own: Told, tmp_path: Path
 ) -> None:
-    log, checked = told
+    log, checked = own
     mark, _ = read_snapshots(log, 0)
     assert mark is not None
     low = mark.low
@@ -105,9 +120,9 @@ def test_events_deleted_below_the_low_water_mark_are_not_missed(
 
 
 def test_a_snapshot_topic_that_was_made_again_costs_only_time(
-    told: tuple[FreshLog, Checked], tmp_path: Path
+    own: Told, tmp_path: Path
 ) -> None:
-    log, checked = told
+    log, checked = own
     make_again(log, log.names.snapshots(FOLD_VERSION))
     with restored(log, tmp_path / "a") as result:
         assert result.refolded == checked.events
@@ -115,29 +130,26 @@ def test_a_snapshot_topic_that_was_made_again_costs_only_time(
         assert result.partition.position.rules.version == 1
 
 
-@pytest.mark.parametrize(
-    "damage", ["junk", "bit flipped", "of tomorrow", "another's", "beyond the log"]
-)
 def test_a_bad_snapshot_is_ignored_and_its_session_folded_from_the_beginning(
-    told: tuple[FreshLog, Checked],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    damage: str,
+    told: Told, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, checked = told
-    session_id = max(checked.sessions, key=lambda name: len(checked.sessions[name]))
-    put(
-        log, log.names.snapshots(FOLD_VERSION), session_id, damaged(log, session_id, damage)
-    )
-    with restored(log, tmp_path / "a") as result:
-        assert_same(result, checked)
-    assert ("is ignored" in caplog.text) == (damage != "beyond the log")
+    latest = read(log, log.names.events, 0)[-1].key().decode()
+    other = next(name for name in checked.sessions if name != latest)
+    for damage in DAMAGES:
+        caplog.clear()
+        # One beyond the log shows at the latest event of its session.
+        session_id = latest if damage == "beyond the log" else other
+        value = damaged(log, session_id, damage)
+        put(log, log.names.snapshots(FOLD_VERSION), session_id, value)
+        with restored(log, tmp_path / damage) as result:
+            assert_same(result, checked)
+        reason = "begun again with less" if session_id == latest else "is ignored"
+        assert reason in caplog.text, damage
 
 
-def test_a_hole_in_events_stops_the_partition(
-    told: tuple[FreshLog, Checked], tmp_path: Path
-) -> None:
-    log, checked = told
+def test_a_hole_in_events_stops_the_partition(own: Told, tmp_path: Path) -> None:
+    log, checked = own
     last = read(log, log.names.events, 0)[-1]
     session_id = last.key().decode()
     put(log, log.names.events, session_id, last.value(), last.headers())
@@ -157,7 +169,7 @@ def test_a_hole_in_events_stops_the_partition(
 
 
 def test_a_restore_waits_until_an_open_transaction_has_ended(
-    told: tuple[FreshLog, Checked], tmp_path: Path
+    told: Told, tmp_path: Path
 ) -> None:
     log, checked = told
     producer = open_transaction(log)
@@ -178,7 +190,7 @@ def test_a_restore_waits_until_an_open_transaction_has_ended(
 
 
 def test_an_unstable_offset_is_asked_for_until_it_is_stable(
-    told: tuple[FreshLog, Checked], tmp_path: Path
+    told: Told, tmp_path: Path
 ) -> None:
     log, checked = told
     producer = open_transaction(log, offsets=True)
@@ -215,13 +227,16 @@ def open_transaction(log: FreshLog, *, offsets: bool = False) -> Any:
     return producer
 
 
+DAMAGES = ("junk", "bit flipped", "of tomorrow", "another's", "beyond the log")
+
+
 def damaged(log: FreshLog, session_id: str, damage: str) -> bytes:
     """A snapshot of a session that must not be used."""
     good = [
         message
         for message in read(log, log.names.snapshots(FOLD_VERSION), 0)
-        if message.key() != LOW_WATER_KEY
-    ][-1]
+        if message.key() not in {LOW_WATER_KEY, session_id.encode()}
+    ][0]
     schema_id, body = unframe(good.value())
     state = decode_snapshot(body)
     assert state is not None
