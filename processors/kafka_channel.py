@@ -21,7 +21,7 @@ FLUSH_S = 2.0
 OnDelivery = Callable[[KafkaError | None, Message], None]
 MakeProducer = Callable[[Callable[[KafkaError], None]], Producer]
 
-_log = logging.getLogger("foldline.log")
+_log = logging.getLogger("foldline.kafka")
 
 
 class Channel:

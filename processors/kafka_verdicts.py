@@ -42,7 +42,7 @@ _TRANSIENT = frozenset(
     }
 )
 
-_log = logging.getLogger("foldline.log")
+_log = logging.getLogger("foldline.kafka")
 
 
 class VerdictReader:

@@ -255,7 +255,7 @@ def test_an_event_that_does_not_continue_the_chain_stops_it(
     store.close()
 
 
-def test_junk_stops_it(tmp_path: Path, told: Told) -> None:
+def test_junk_stops_the_store_that_meets_it(tmp_path: Path, told: Told) -> None:
     store = opened(tmp_path / "s", told)
     junk = told.topic[0]._replace(body=b"junk")
     with pytest.raises(LogFormatError, match="offset 0"):
