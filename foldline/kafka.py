@@ -84,6 +84,7 @@ PINNED: Mapping[str, str] = {
     "auto.offset.reset": "a position that is gone is an error, not another position",
     "enable.partition.eof": "restore ends at an end that it has seen",
     "group.id": "the prefix of the topics names the group (FOLDLINE_TOPIC_PREFIX)",
+    "client.id": "a worker's says which version of the fold it has",
     "group.protocol": "foldline asks the brokers which they have",
     "group.instance.id": "with it a restarted worker is locked out for a minute",
     "partitioner": "a session's partition is computed as Java computes it",
@@ -168,6 +169,7 @@ def worker_consumer(
     settings: Settings,
     *,
     protocol: Protocol,
+    client_id: str = "foldline-worker",
     on_error: OnError | None = None,
 ) -> Consumer:
     """A member of the workers' group.
@@ -176,9 +178,11 @@ def worker_consumer(
         cluster: the log.
         settings: how it is reached.
         protocol: what `foldline.kafka_admin.group_protocol` says.
+        client_id: what the member is called in the group.
         on_error: is told what librdkafka could not mend; a fatal one ends the worker.
     """
     own = _consuming("read_committed", FETCH_WAIT_MS) | {
+        "client.id": client_id,
         "group.id": cluster.names.group,
         "group.protocol": protocol,
         "enable.partition.eof": False,

@@ -1,5 +1,6 @@
 """The topic `events` as a replica reads it: partitions by hand, from where it says."""
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,12 +37,21 @@ ASK_TIMEOUT_MS = 5_000
 MIN_TIMEOUT_S = 0.01
 """The shortest time that a question may take."""
 
+MOVED_PAUSE_MS = 100
+"""How long one waits before asking a partition's new leader."""
+
 _LATEST: Any = OffsetSpec.latest()
 _EARLIEST: Any = OffsetSpec.earliest()
 _COMMITTED = IsolationLevel.READ_COMMITTED
 _UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - named so by the library
+_MOVED = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 
 
@@ -99,19 +109,34 @@ class EventsTopic:
     def _offsets(
         self, partition: int, *wanted: tuple[Any, IsolationLevel], timeout_s: float
     ) -> list[int]:
-        place = TopicPartition(self.name, partition)
         timeout_s = min(max(timeout_s, MIN_TIMEOUT_S), ASK_TIMEOUT_MS / 1000)
+        until_s = time.monotonic() + timeout_s
         with self._gate.inside():
-            try:
-                asked = [
-                    self._admin.list_offsets(
-                        {place: which}, isolation_level=level, request_timeout=timeout_s
-                    )[place]
-                    for which, level in wanted
-                ]
-                return [answer.result(timeout_s).offset for answer in asked]
-            except (KafkaException, TimeoutError) as error:
-                raise ReadUnavailableError(self.url, str(error)) from error
+            while True:
+                try:
+                    return self._asked(partition, wanted, timeout_s)
+                except (KafkaException, TimeoutError) as error:
+                    if not _has_moved(error) or time.monotonic() >= until_s:
+                        raise ReadUnavailableError(self.url, str(error)) from error
+                # The admin client asks whom it knew as the leader until it looks again.
+                time.sleep(MOVED_PAUSE_MS / 1000)
+                with suppress(KafkaException):
+                    self._admin.list_topics(self.name, timeout=timeout_s)
+
+    def _asked(
+        self,
+        partition: int,
+        wanted: tuple[tuple[Any, IsolationLevel], ...],
+        timeout_s: float,
+    ) -> list[int]:
+        place = TopicPartition(self.name, partition)
+        asked = [
+            self._admin.list_offsets(
+                {place: which}, isolation_level=level, request_timeout=timeout_s
+            )[place]
+            for which, level in wanted
+        ]
+        return [answer.result(timeout_s).offset for answer in asked]
 
     def topic_id(self) -> str:
         """The id of the topic: another one for a topic that was made anew."""
@@ -189,3 +214,8 @@ def _add(topic: str, polled: Polled, message: Any) -> None:
         where = f"{topic} [{message.partition()}]"
         raise LogFormatError(where, f"offset {offset}: {error}") from error
     polled.records.append(EventRecord(offset, message.key() or b"", schema_id, body))
+
+
+def _has_moved(error: Exception) -> bool:
+    """Whether a partition has another leader than the one that was asked."""
+    return isinstance(error, KafkaException) and error.args[0].code() in _MOVED

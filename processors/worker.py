@@ -28,6 +28,7 @@ from foldline.errors import (
 from foldline.faults import InjectedFaultError, crash_point
 from foldline.processors.kafka_records import Incoming, Outgoing
 from foldline.processors.partition import Outcome, Partition
+from foldline.processors.shadow import fence_shadow
 from foldline.processors.worker_assignment import RUNNING, Assignment, Owned
 from foldline.processors.worker_health import Health
 from foldline.processors.worker_metrics import WorkerMetrics
@@ -113,6 +114,7 @@ class Worker:
             self.consumer,
             setup.ways,
             incremental=setup.protocol.name == "consumer",
+            before_restores=self._fence_shadow,
             on_drop=self.metrics.drop,
         )
         self._verdicts = VerdictSender(
@@ -387,6 +389,10 @@ class Worker:
                 self.assignment.forget(index, error.str())
             return
         _logger.warning("consumer: %s: %s", error.name(), error.str())
+
+    def _fence_shadow(self) -> None:
+        """A shadow of our fold version ends where we begin."""
+        fence_shadow(self._setup.cluster, self._settings, on_error=self._on_error)
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None:

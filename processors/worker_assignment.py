@@ -73,6 +73,7 @@ class Assignment:
         ways: RestoreWays,
         *,
         incremental: bool,
+        before_restores: Callable[[], None],
         on_drop: Callable[[Partition], None],
     ) -> None:
         self._consumer = consumer
@@ -81,7 +82,7 @@ class Assignment:
         self._topic = ways.cluster.names.appends
         self._incremental = incremental
         self._on_drop = on_drop
-        self._restores = Restores(ways)
+        self._restores = Restores(ways, before=before_restores)
         self.owned: dict[int, Owned] = {}
         self.joined = False
 

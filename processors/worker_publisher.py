@@ -210,17 +210,19 @@ class Publisher:
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
         """Poll or flush, in which a fatal error of the producer is raised.
 
-        It is raised between callbacks; one that runs after it ends in a SystemError.
+        It is raised between callbacks: one that runs after it makes a SystemError of it,
+        or loses it. The producer, asked again, says what it was.
         """
         try:
             return call(timeout_s)
         except KafkaException as failure:
             raise self._sorted(failure) from failure
         except SystemError as failure:
-            cause = failure.__cause__
-            if not isinstance(cause, KafkaException):
-                raise
-            raise self._sorted(cause) from failure
+            try:
+                self._producer.begin_transaction()  # refused: one is open, or it is fatal
+            except KafkaException as reason:
+                raise self._sorted_error(_error_of(reason)) from failure
+            raise
 
     def _do(self, call: Callable[..., Any], *arguments: Any) -> None:
         timeout = (self._timeout_s,) if call.__name__ != "begin_transaction" else ()

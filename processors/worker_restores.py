@@ -1,8 +1,9 @@
 """Restores beside the poll loop: a few threads, one restore of a partition at a time."""
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Lock
 
 from foldline.processors.partition_restore import (
     Progress,
@@ -23,11 +24,33 @@ class _Job:
     progress: Progress
 
 
+class _Once:
+    """Something that must have been done, by whichever thread comes first."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do = do
+        self._lock = Lock()
+        self._done = False
+
+    def __call__(self) -> None:
+        with self._lock:
+            if not self._done:
+                self._do()
+                self._done = True
+
+
 class Restores:
     """Restores under way. Called from the poll loop only."""
 
-    def __init__(self, ways: RestoreWays) -> None:
+    def __init__(self, ways: RestoreWays, *, before: Callable[[], None]) -> None:
+        """Make ready.
+
+        Args:
+            ways: what every restore shares.
+            before: is done once, in the first restore's thread, until it succeeds.
+        """
         self._ways = ways
+        self._before = _Once(before)
         self._pool = ThreadPoolExecutor(RESTORES_AT_ONCE, "foldline-restore")
         self._jobs: dict[int, _Job] = {}
         self._ending: dict[int, _Job] = {}
@@ -41,6 +64,7 @@ class Restores:
             if before is not None:
                 wait([before.future])
                 _close(before)
+            self._before()
             return restore_partition(
                 index, self._ways, cancelled=cancelled, progress=progress
             )

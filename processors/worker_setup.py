@@ -20,6 +20,7 @@ from foldline.processors.worker_schemas import FetchedSchemas
 from foldline.processors.worker_slot import Slot
 from foldline.schemas.codec import Codec
 from foldline.schemas.registry_client import RegistryClient, registry_of
+from foldline.schemas.state import FOLD_VERSION
 from foldline.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 OnReady = Callable[[list[int]], None]
 """Is told the partitions, once."""
+
+CLIENT_ID = "foldline-worker-fold-"
+"""What a worker calls itself in the group, before its fold version."""
 
 _logger = logging.getLogger("foldline.worker")
 
@@ -105,10 +109,19 @@ class Setup:
             on_ready=on_ready,
         )
 
+    @property
+    def snapshots(self) -> str:
+        """The topic of this fold version's snapshots."""
+        return self.cluster.names.snapshots(FOLD_VERSION)
+
     def consumer(self, on_error: OnError) -> "Consumer":
         """The member of the group."""
         return worker_consumer(
-            self.cluster, self.settings, protocol=self.protocol.name, on_error=on_error
+            self.cluster,
+            self.settings,
+            protocol=self.protocol.name,
+            client_id=f"{CLIENT_ID}{FOLD_VERSION}",
+            on_error=on_error,
         )
 
     def publisher(self, on_error: OnError) -> Publisher:

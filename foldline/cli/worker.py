@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from foldline.settings import Settings
 
 
-def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
+SWITCH_INTERVAL_S = 0.0005
+"""How long a restore's thread may keep the interpreter from the batch: with Python's
+default, ten times that, each step of a commit would wait for it."""
+
+
+def worker(
+    *, shadow: bool = False, context: Annotated[Context, Parameter(parse=False)]
+) -> int:
     """Run one worker of a log on Kafka, until SIGTERM or Ctrl-C.
 
     Any number of them share the partitions; each has a slot of its own. It ends
@@ -26,12 +33,17 @@ def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     ends it at once. Health, readiness and metrics are at FOLDLINE_HEALTH_PORT.
 
     Args:
+        shadow: Build the snapshots of a new fold version beside the workers of the one
+            before, and end when they are near enough to the end of the log.
         context: Where to read and write.
     """
     from foldline.processors.worker_health import listening  # late: --help does without
 
     _log_to_stderr(json_wanted=context.out.json)
     settings = context.settings()
+    if shadow:
+        _build_shadow(settings, context.out)
+        return OK
     with listening(settings) as (health, port):
         _run(settings, health, port, context.out)
     return OK
@@ -44,6 +56,7 @@ def _run(settings: "Settings", health: "Health", port: int | None, out: Output) 
     def ready(partitions: list[int]) -> None:
         _say_ready(out, setup.slot.name, setup.protocol.name, partitions, port)
 
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     setup = Setup.prepare(settings, health=health, on_ready=ready)
     try:
         running = Worker(setup, health)
@@ -51,6 +64,25 @@ def _run(settings: "Settings", health: "Health", port: int | None, out: Output) 
         running.run()
     finally:
         setup.close()
+
+
+def _build_shadow(settings: "Settings", out: Output) -> None:
+    from foldline.processors.shadow import SHADOW_SLOT, Shadow  # late: see above
+    from foldline.processors.worker_health import Health
+    from foldline.processors.worker_setup import Setup
+
+    own = settings.model_copy(update={"worker_slot": SHADOW_SLOT})
+    setup = Setup.prepare(own, health=Health(), on_ready=lambda _: None)
+    try:
+        building = Shadow(setup)
+        _stop_on_signals(building.stop)
+        building.build()
+    finally:
+        setup.close()
+    if out.json:
+        out.record({"built": True, "topic": setup.snapshots})
+    else:
+        out.line((f"{setup.snapshots} is built: roll the workers now", "bold"))
 
 
 def _say_ready(

@@ -209,11 +209,19 @@ def test_with_two_of_three_brokers_gone_nothing_is_accepted_and_all_of_it_afterw
         cluster.start(1)
     with running_worker(fresh, name="w2"):
         assert all(verdict.recorded for verdict in patient.append(appends))
-        ids = list(patient.event_ids(story.session_id))
+        ids = wait_until(lambda: _ids(patient, story), timeout_s=60, what=lambda: "a read")
         assert ids[-5:] == [append.envelope.event_id for append in appends]
         assert len(ids) == len(set(ids)) == seq + 5
     patient.close()
     hasty.close()
+
+
+def _ids(log: KafkaLog, story: LogStory) -> list[str] | None:
+    """What is recorded; None while brokers that have just started do not answer."""
+    try:
+        return list(log.event_ids(story.session_id))
+    except LogUnavailableError:
+        return None
 
 
 # --- the client itself ---------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What a worker does when a step fails, somebody else has its place, or it was frozen."""
 
+import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Generator
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from foldline import kafka
+from foldline.kafka_admin import GroupProtocol
 from foldline.processors.admission import MAX_CONTENT_BYTES
 from foldline.processors.worker import Worker as Inside
 from foldline.processors.worker_assignment import RUNNING
@@ -19,6 +22,7 @@ from foldline.schemas.codec import encode_content
 from foldline.schemas.events import TurnStarted
 from foldline.schemas.verdicts import ACCEPTED, DUPLICATE, ILLEGAL, TOO_LARGE
 from foldline.testing.samples import created, said
+from foldline.topics import partition_for
 from tests import happenings
 from tests.cluster.fixtures import MakeLog
 from tests.cluster.logs import FreshLog, Worker, running_worker, start_worker
@@ -71,7 +75,7 @@ def test_a_worker_frozen_before_its_commit_is_fenced_when_it_wakes(
         first.wait_ready()
         feed.tell(150)
         feed.flush()
-        _wait_frozen(first)
+        wait_until(lambda: _is_frozen(first), timeout_s=30, what=first.said)
         with running_worker(log, name="w2") as second:
             feed.settle()
             first.wake()
@@ -85,6 +89,82 @@ def test_a_worker_frozen_before_its_commit_is_fenced_when_it_wakes(
     checked = check(log, feed.answers, tables=[first.state_dir, second.state_dir])
     assert checked.aborted > 0
     assert checked.tables > 0
+
+
+def test_a_worker_frozen_in_a_transaction_holds_up_nobody_else(
+    make_fresh_log: MakeLog,
+) -> None:
+    log = make_fresh_log(partitions=2)
+    feed = Feed(log, seed=9)
+    with (
+        running_worker(log, name="w1", stop_at="CP_WORKER_AFTER_OFFSETS:3") as first,
+        running_worker(log, name="w2") as second,
+    ):
+        (theirs,) = re.findall(r"given partitions (\d)\n", second.said())
+        ours, other = _name_in(log, int(theirs)), _name_in(log, 1 - int(theirs))
+
+        def frozen() -> bool:
+            feed.append(other, created())
+            feed.flush()
+            return _is_frozen(first)
+
+        wait_until(frozen, timeout_s=20, what=first.said)
+        answered = feed.append(ours, created()).envelope.event_id
+        feed.flush()
+
+        def is_answered() -> bool:
+            feed.take(0.1)
+            return bool(feed.verdicts[answered])
+
+        wait_until(is_answered, timeout_s=20, what=second.said)
+        assert _is_frozen(first)
+        first.wake()
+        feed.settle()
+        assert second.terminate() == 0
+    check(log, feed.answers)
+
+
+def test_the_classic_protocol_serves_where_the_brokers_have_no_other(
+    make_fresh_log: MakeLog, tmp_path: Path
+) -> None:
+    log = make_fresh_log(partitions=2)
+    feed = Feed(log, seed=10)
+    classic = GroupProtocol("classic", "the test wants it", 20_000)
+    with in_process(log, tmp_path / "a", protocol=classic) as first:
+        _turn_until(first, lambda: len(_running(first)) == 2)
+        feed.tell(40)
+        feed.flush()
+        _turn_until(first, lambda: _settled(feed))
+        with in_process(log, tmp_path / "b", protocol=classic) as second:
+            pair = (first, second)
+            _turn_until(pair, lambda: [len(_running(w)) for w in pair] == [1, 1])
+            feed.tell(40)
+            _turn_until(pair, lambda: _settled(feed))
+    check(log, feed.answers)
+
+
+def test_workers_that_come_and_go_lose_and_double_nothing(
+    make_fresh_log: MakeLog,
+) -> None:
+    log = make_fresh_log(partitions=4, batch_max=20, table_flush_ms=200)
+    feed = Feed(log, seed=13)
+    chance = random.Random(13)
+    workers = [start_worker(log, name="w0")]
+    try:
+        for number in range(1, 6):
+            workers.append(start_worker(log, name=f"w{number}"))
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                feed.tell(3)
+                feed.take(0.1)
+            leaving = workers.pop(chance.randrange(len(workers)))
+            leaving.kill() if chance.random() < 0.5 else leaving.terminate()
+        feed.settle()
+        assert [worker.terminate() for worker in workers] == [0]
+    finally:
+        for worker in workers:
+            worker.kill()
+    check(log, feed.answers)
 
 
 def test_of_two_workers_in_one_slot_one_ends_and_one_goes_on(
@@ -217,10 +297,13 @@ def test_records_of_a_partition_revoked_after_the_poll_are_dropped(
 
 
 @contextmanager
-def in_process(log: FreshLog, state_dir: Path) -> Generator[Inside]:
+def in_process(
+    log: FreshLog, state_dir: Path, *, protocol: GroupProtocol | None = None
+) -> Generator[Inside]:
     """A worker in this process whose loop the test turns."""
     settings = log.settings.model_copy(update={"state_dir": state_dir})
     setup = Setup.prepare(settings, health=Health(), on_ready=lambda _: None)
+    setup.protocol = protocol or setup.protocol
     worker = Inside(setup, Health())
     worker.subscribe()
     try:
@@ -235,11 +318,18 @@ def _running(worker: Inside) -> set[int]:
     return {index for index, one in owned.items() if one.phase == RUNNING}
 
 
-def _turn_until(worker: Inside, done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+def _turn_until(workers: Inside | tuple[Inside, ...], done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end
-        worker.turn()
+        for worker in workers if isinstance(workers, tuple) else (workers,):
+            worker.turn()
+
+
+def _name_in(log: FreshLog, index: int) -> str:
+    """A session of one partition."""
+    names = (f"s{number}" for number in range(1_000))
+    return next(n for n in names if partition_for(n, log.partitions) == index)
 
 
 def _settled(feed: Feed) -> bool:
@@ -257,13 +347,9 @@ def _twin(log: FreshLog, folder: str) -> Worker:
     )
 
 
-def _wait_frozen(worker: Worker) -> None:
-    stat = Path(f"/proc/{worker.process.pid}/stat")
-
-    def frozen() -> bool:
-        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
-
-    wait_until(frozen, timeout_s=30, what=worker.said)
+def _is_frozen(worker: Worker) -> bool:
+    stat = Path(f"/proc/{worker.process.pid}/stat").read_text(encoding="utf-8")
+    return stat.rpartition(")")[2].split()[0] == "T"
 
 
 def _forget_group(log: FreshLog) -> None:
