@@ -45,7 +45,7 @@ RECORDS = 20
 
 HASTY = {"verdict_timeout_ms": 1_500, "resend_after_ms": 200}
 
-OpenLog = Callable[..., KafkaLog]
+BROKERS_BACK_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_with_two_of_three_brokers_gone_nothing_is_accepted_and_all_of_it_afterw
     cluster = own_cluster(brokers=3)
     three = Broker(cluster.bootstrap, broker.registry_url, "own")
     fresh = make_fresh_log(on=three, partitions=2, replication=3)
-    patient, hasty = opened(fresh, **PATIENT), opened(fresh, **HASTY)
+    patient, hasty = opened(fresh, **PATIENT), opened(fresh, verdict_timeout_ms=5_000)
     with running_worker(fresh):
         story = LogStory(patient).given(created())
         hasty.append([story.append(said("connected"))])
@@ -209,19 +209,27 @@ def test_with_two_of_three_brokers_gone_nothing_is_accepted_and_all_of_it_afterw
         cluster.start(1)
     with running_worker(fresh, name="w2"):
         assert all(verdict.recorded for verdict in patient.append(appends))
-        ids = wait_until(lambda: _ids(patient, story), timeout_s=60, what=lambda: "a read")
+        ids = _read_ids(patient, story)
         assert ids[-5:] == [append.envelope.event_id for append in appends]
         assert len(ids) == len(set(ids)) == seq + 5
     patient.close()
     hasty.close()
 
 
-def _ids(log: KafkaLog, story: LogStory) -> list[str] | None:
-    """What is recorded; None while brokers that have just started do not answer."""
-    try:
-        return list(log.event_ids(story.session_id))
-    except LogUnavailableError:
-        return None
+def _read_ids(log: KafkaLog, story: LogStory) -> list[str]:
+    """What is recorded, as soon as brokers that have just started answer."""
+    troubles: list[str] = []
+
+    def read() -> list[str] | None:
+        try:
+            return list(log.event_ids(story.session_id))
+        except LogUnavailableError as error:
+            troubles.append(str(error))
+            return None
+
+    return wait_until(
+        read, timeout_s=BROKERS_BACK_S, what=lambda: f"a read: {troubles[-1]}"
+    )
 
 
 # --- the client itself ---------------------------------------------------------------

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")
-def served(
-    broker: Broker, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[FreshLog]:
+def served(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Generator[FreshLog]:
     """One log for all of these tests, and its worker."""
     with served_log(broker, tmp_path_factory.mktemp("kafka-log")) as log:
         yield log
@@ -44,3 +42,11 @@ class TestSharedKafkaLog(SharedLogContract):
     @pytest.fixture
     def url(self, served: FreshLog) -> str:
         return served.cluster.url
+
+
+@pytest.mark.storm
+@pytest.mark.skipif(
+    "'storm' not in config.getoption('markexpr')", reason="by name only: -m storm"
+)
+class TestLongKafkaRace(TestSharedKafkaLog):
+    races = 1_000

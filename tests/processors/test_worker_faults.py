@@ -139,6 +139,7 @@ def test_the_classic_protocol_serves_where_the_brokers_have_no_other(
             pair = (first, second)
             _turn_until(pair, lambda: [len(_running(w)) for w in pair] == [1, 1])
             feed.tell(40)
+            feed.flush()
             _turn_until(pair, lambda: _settled(feed))
     check(log, feed.answers)
 
@@ -302,6 +303,7 @@ def in_process(
 ) -> Generator[Inside]:
     """A worker in this process whose loop the test turns."""
     settings = log.settings.model_copy(update={"state_dir": state_dir})
+    settings = settings.model_copy(update={"worker_slot": state_dir.name})
     setup = Setup.prepare(settings, health=Health(), on_ready=lambda _: None)
     setup.protocol = protocol or setup.protocol
     worker = Inside(setup, Health())
