@@ -19,8 +19,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, cast
 
@@ -32,20 +30,17 @@ from foldline.errors import (
     TableCorruptError,
 )
 from foldline.faults import crash_point
-from foldline.kafka import Cluster
 from foldline.processors.kafka_records import Headers, append_offset_of
-from foldline.processors.partition import Limits, Partition, Position, RecordIds, Rules
+from foldline.processors.partition import Limits, Partition, Position, Rules
 from foldline.processors.partition_source import PartitionSource
+from foldline.processors.restore_ways import Progress, Restored, RestoreWays
 from foldline.processors.rules_lookup import find_rules
 from foldline.processors.snapshot_topic import SnapshotTopic
 from foldline.processors.table import Table, open_table, set_aside_table
-from foldline.processors.worker_schemas import FetchedSchemas
-from foldline.schemas.codec import Codec, unframe
+from foldline.schemas.codec import unframe
 from foldline.schemas.record_codec import RecordCodec
-from foldline.schemas.registry_client import RegistryClient
 from foldline.schemas.state import FOLD_VERSION
 from foldline.schemas.topic_records import LowWater
-from foldline.settings import Settings
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -57,40 +52,6 @@ TABLE, SNAPSHOTS, EVENTS = range(3)
 """What step 3 begins with, the quickest first."""
 
 _logger = logging.getLogger("foldline.worker")
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreWays:
-    """What every restore of a worker shares."""
-
-    cluster: Cluster
-    settings: Settings
-    log_id: str
-    partitions: int
-    folder: Path
-    registry: RegistryClient
-    schemas: FetchedSchemas
-    codec: Codec
-    ids: RecordIds
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a restore is; written by its thread, read by others."""
-
-    step: str = "waiting"
-    done: int = 0
-    total: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A partition as good as if it had never been elsewhere, and its open table."""
-
-    partition: Partition
-    table: Table
-    refolded: int
-    took_ms: int
 
 
 def restore_partition(

@@ -25,8 +25,9 @@ from foldline.errors import LogUnavailableError, WorkerFailedError
 from foldline.kafka import Cluster, OnError, admin
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.partition import Flush, Position, Rules
-from foldline.processors.partition_restore import Progress, Restored, restore_partition
+from foldline.processors.partition_restore import restore_partition
 from foldline.processors.partition_source import PartitionSource
+from foldline.processors.restore_ways import Progress, Restored
 from foldline.processors.table import Table
 from foldline.processors.worker_publisher import (
     LostProducerError,

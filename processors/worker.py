@@ -17,10 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from foldline.errors import (
     LogFormatError,
+    LogUnavailableError,
     TableCorruptError,
     WorkerFailedError,
     WorkerFencedError,
@@ -31,6 +32,7 @@ from foldline.processors.partition import Outcome, Partition
 from foldline.processors.shadow import fence_shadow
 from foldline.processors.worker_assignment import RUNNING, Assignment, Owned
 from foldline.processors.worker_health import Health
+from foldline.processors.worker_intake import Intake
 from foldline.processors.worker_metrics import WorkerMetrics
 from foldline.processors.worker_publisher import (
     LostProducerError,
@@ -48,12 +50,6 @@ POLL_MS = 200
 
 BUSY_POLL_MS = 20
 """The same while partitions are restored or wait."""
-
-CONSUME_STEP = 100
-"""How many records are taken over at once, so that a batch's bytes stay bounded."""
-
-BATCH_MAX_BYTES = 16 * 1024 * 1024
-"""At how many bytes of appends a batch ends, beside its number of appends."""
 
 FENCES_MAX = 2
 FENCES_WITHIN_MS = 60_000
@@ -116,6 +112,13 @@ class Worker:
             incremental=setup.protocol.name == "consumer",
             before_restores=self._fence_shadow,
             on_drop=self.metrics.drop,
+        )
+        self.intake = Intake(
+            self.consumer,
+            topic=self._names.appends,
+            batch_max=setup.settings.batch_max,
+            runs=lambda index: self.assignment.running(index) is not None,
+            on_error=self._on_record_error,
         )
         self._verdicts = VerdictSender(
             setup.cluster,
@@ -193,11 +196,12 @@ class Worker:
 
         The tables are written behind, between batches.
         """
-        messages = self._consume()  # 1
+        messages = self.intake.take(wait_ms=self._poll_ms())  # 1
         if not messages:
             return
         began_s = time.monotonic()
-        records = self.owned_records(messages)  # 2
+        records, dropped = self.intake.owned(messages)  # 2
+        self.metrics.dropped.inc(dropped)
         group = self.consumer.consumer_group_metadata()
         works = self._admit(records)  # 3
         if not works:
@@ -222,58 +226,6 @@ class Worker:
         self.metrics.batch.observe(sum(len(batch) for batch in records.values()))
         self.metrics.batch_s.observe(time.monotonic() - began_s)
 
-    def _consume(self) -> list["Message"]:
-        """The first record, and those behind it that are here already."""
-        try:
-            return self._take()
-        except KafkaException as error:  # a fatal one: the client is no more
-            raise WorkerFailedError(str(error)) from error
-
-    def _take(self) -> list["Message"]:
-        first = self.consumer.poll(self._poll_ms() / 1000)
-        if first is None:
-            return []
-        crash_point("CP_WORKER_AFTER_POLL")
-        messages: list[Message] = [first]
-        room = BATCH_MAX_BYTES - len(first.value() or b"")
-        while len(messages) < self._settings.batch_max and room > 0:
-            wanted = min(CONSUME_STEP, self._settings.batch_max - len(messages))
-            more = cast("list[Message]", self.consumer.consume(wanted, 0))
-            messages += more
-            room -= sum(len(message.value() or b"") for message in more)
-            if len(more) < wanted:
-                break
-        return messages
-
-    def owned_records(self, messages: list["Message"]) -> dict[int, list[Incoming]]:
-        """The records of partitions that are ours and run, by partition, in order."""
-        records: dict[int, list[Incoming]] = {}
-        dropped = 0
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                self._on_record_error(message, error)
-                continue
-            index = cast("int", message.partition())
-            batch = records.get(index)
-            if batch is None:
-                if self.assignment.running(index) is None:
-                    dropped += 1
-                    continue
-                batch = records[index] = []
-            batch.append(
-                Incoming(
-                    cast("int", message.offset()),
-                    message.timestamp()[1] * 1000,
-                    message.key(),
-                    message.value(),
-                    cast("Any", message.headers()),
-                )
-            )
-        if dropped:
-            self.metrics.dropped.inc(dropped)
-        return records
-
     def _admit(self, records: Mapping[int, list[Incoming]]) -> dict[int, _Work]:
         """Admit each partition's records; one with a corrupt table leaves the batch."""
         works: dict[int, _Work] = {}
@@ -287,6 +239,9 @@ class Worker:
                 work = _Work(partition, outcome, partition.due_snapshots())
             except (TableCorruptError, LogFormatError) as error:
                 self.assignment.forget(index, str(error), corrupt=True)
+                continue
+            except LogUnavailableError as error:
+                self.assignment.lay_off(index, f"its table cannot be read: {error.reason}")
                 continue
             if outcome.input_offset > before:
                 works[index] = work
@@ -407,16 +362,6 @@ class Worker:
         busy = any(owned.phase != RUNNING for owned in self._owned())
         return BUSY_POLL_MS if busy or not self._publisher.is_open else POLL_MS
 
-    def _ends(self) -> dict[int, int]:
-        """The ends of our partitions of `appends`, as their last fetches told them."""
-        ends: dict[int, int] = {}
-        for index in self.assignment.owned:
-            partition = TopicPartition(self._names.appends, index)
-            found = self.consumer.get_watermark_offsets(partition, cached=True)
-            if found and found[1] >= 0:
-                ends[index] = found[1]
-        return ends
-
     def _report(self) -> None:
         """Tell health what is waited for, and say once that the worker is ready."""
         waits = self._waits_for()
@@ -424,7 +369,7 @@ class Worker:
         now_s = time.monotonic()
         if now_s - self._watched_s >= WATCH_MS / 1000:
             self._watched_s = now_s
-            self.metrics.watch(self._ends())
+            self.metrics.watch(self.intake.ends(self.assignment.owned))
         if not waits and not self._ready:
             self._ready = True
             self._setup.on_ready(sorted(self.assignment.owned))

@@ -20,8 +20,8 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 from foldline.errors import FoldlineError, LogUnavailableError, TableCorruptError
 from foldline.faults import crash_point
 from foldline.processors.partition import Partition
-from foldline.processors.partition_restore import Progress, Restored, RestoreWays
 from foldline.processors.partition_source import RestoreCancelledError
+from foldline.processors.restore_ways import Progress, Restored, RestoreWays
 from foldline.processors.table import Table, set_aside_table
 from foldline.processors.worker_restores import Restores
 
@@ -265,7 +265,7 @@ class Assignment:
             owned.table.write(flush)
             crash_point("CP_WORKER_AFTER_TABLE")
         except LogUnavailableError as error:
-            self._lay_off(owned, f"its table cannot be written: {error.reason}")
+            self.lay_off(owned.index, f"its table cannot be written: {error.reason}")
             return
         except TableCorruptError as error:
             self.forget(owned.index, str(error), corrupt=True)
@@ -273,13 +273,14 @@ class Assignment:
         owned.partition.flushed()
         owned.back_off_ms = BACK_OFF_MS
 
-    def _lay_off(self, owned: Owned, reason: str) -> None:
+    def lay_off(self, index: int, reason: str) -> None:
         """Let a partition's table and memory go, and restore it when that works again.
 
         RocksDB takes no more writes after some of its errors, until it is opened anew.
         """
-        _logger.error("partition %d is blocked: %s", owned.index, reason)
-        self._consumer.pause([TopicPartition(self._topic, owned.index)])
+        owned = self.owned[index]
+        _logger.error("partition %d is blocked: %s", index, reason)
+        self._consumer.pause([TopicPartition(self._topic, index)])
         self._close(owned, write=False)
         owned.phase, owned.reason = BLOCKED, reason
         owned.wait()

@@ -5,13 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event, Lock
 
-from foldline.processors.partition_restore import (
-    Progress,
-    Restored,
-    RestoreWays,
-    restore_partition,
-)
+from foldline.processors.partition_restore import restore_partition
 from foldline.processors.partition_source import RestoreCancelledError
+from foldline.processors.restore_ways import Progress, Restored, RestoreWays
 
 RESTORES_AT_ONCE = 2
 """How many partitions are restored at the same time: more would only share one core."""

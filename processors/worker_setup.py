@@ -13,7 +13,7 @@ from foldline.kafka_admin import (
 )
 from foldline.kafka_meta import read_meta
 from foldline.processors.partition import RecordIds
-from foldline.processors.partition_restore import RestoreWays
+from foldline.processors.restore_ways import RestoreWays
 from foldline.processors.worker_health import Health
 from foldline.processors.worker_publisher import Publisher
 from foldline.processors.worker_schemas import FetchedSchemas

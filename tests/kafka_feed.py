@@ -112,9 +112,7 @@ class Feed:
 
         def taken(error: Any, message: Any) -> None:
             if error is None:
-                self._taken[event_id] = max(
-                    message.offset(), self._taken.get(event_id, -1)
-                )
+                self._taken[event_id] = max(message.offset(), self._taken.get(event_id, -1))
 
         partition = partition_for(key, self.log.partitions)
         topic = self.log.names.appends

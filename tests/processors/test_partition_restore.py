@@ -14,7 +14,8 @@ from confluent_kafka import TopicPartition
 from foldline import kafka, kafka_admin
 from foldline.errors import LogFormatError, LogTruncatedError
 from foldline.processors.kafka_records import Headers
-from foldline.processors.partition_restore import Progress, Restored, restore_partition
+from foldline.processors.partition_restore import restore_partition
+from foldline.processors.restore_ways import Progress, Restored
 from foldline.processors.worker_health import Health
 from foldline.processors.worker_setup import Setup
 from foldline.schemas.codec import (
@@ -232,11 +233,11 @@ DAMAGES = ("junk", "bit flipped", "of tomorrow", "another's", "beyond the log")
 
 def damaged(log: FreshLog, session_id: str, damage: str) -> bytes:
     """A snapshot of a session that must not be used."""
-    good = [
+    good = next(
         message
         for message in read(log, log.names.snapshots(FOLD_VERSION), 0)
         if message.key() not in {LOW_WATER_KEY, session_id.encode()}
-    ][0]
+    )
     schema_id, body = unframe(good.value())
     state = decode_snapshot(body)
     assert state is not None

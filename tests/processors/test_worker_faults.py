@@ -287,7 +287,8 @@ def test_records_of_a_partition_revoked_after_the_poll_are_dropped(
         try:
             while len(_running(worker)) == 2:  # until the group wants one of them back
                 records += worker.consumer.consume(500, 0.1)
-            kept = worker.owned_records(records)
+            kept, dropped = worker.intake.owned(records)
+            assert dropped
             assert {message.partition() for message in records} == {0, 1}
             assert set(kept) == _running(worker)
             worker.assignment.forget_all("the test took its records")
