@@ -163,7 +163,7 @@ def test_what_a_promise_rests_on_cannot_be_set(
 def test_any_other_key_goes_to_librdkafka_as_it_is(
     client: Callable[[Settings], object],
 ) -> None:
-    made: Any = client(extra(client_rack="eu-1", client_id="mine", security_protocol="ssl"))
+    made: Any = client(extra(client_rack="eu-1", security_protocol="ssl"))
     if hasattr(made, "close"):
         made.close()
 

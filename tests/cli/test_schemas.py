@@ -9,13 +9,14 @@ import pytest
 
 from foldline.schemas.authority import AUTHORITY
 from foldline.schemas.events import EVENT_TYPES
+from foldline.schemas.frozen import NO_EVENTS
 
 Run = Callable[..., Any]
 
 
 def test_show_lists_every_event_type_with_its_authority(run: Run) -> None:
     listed = {v["type"]: v["authority"] for v in run("schemas", "show", "--json").lines()}
-    assert listed == {**AUTHORITY, "Snapshot": None, "Verdict": None}
+    assert listed == {**AUTHORITY, **dict.fromkeys(NO_EVENTS)}
 
 
 def test_show_prints_the_avro_schema_of_a_type(run: Run) -> None:

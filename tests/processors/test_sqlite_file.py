@@ -139,9 +139,10 @@ def test_what_is_no_usable_log_is_told_and_left_as_it_is(
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("kafka://localhost:9092", "not in this version"),
+        ("kafka://user@localhost:9092", "credentials go into"),
+        ("kafka:localhost:9092", "kafka://host:port"),
         ("jsonl:log.jsonl", "not in this version"),
-        ("postgres://x", "memory: or sqlite:///path"),
+        ("postgres://x", "memory:, sqlite:///path"),
         ("sqlite:///", "sqlite:///path"),
         ("sessions.db", "sqlite:///path"),
     ],
