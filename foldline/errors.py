@@ -328,8 +328,9 @@ class WorkerFencedError(LogError):
 
 
 class WorkerFailedError(LogError):
-    """Raised when a worker cannot go on in this process. What it took is committed or
-    will be taken again.
+    """Raised when a worker cannot go on in this process.
+
+    What it took is committed, or will be taken again.
 
     Operator action: let the supervisor start it again; if it comes back, the reason
     says what the brokers refuse.
@@ -361,9 +362,9 @@ class LogTruncatedError(LogError):
     Sessions with events below `low` that no snapshot covers are unrecoverable from
     here; no state is made up for them.
 
-    Operator action: bring the records back from a copy of the topic, or start the reader from a checkpoint that reaches `low`, taken on a
-    node that has one; set the topic's retention to forever, as `foldline topics check`
-    wants it.
+    Operator action: bring the records back from a copy of the topic, or start the
+    reader from a checkpoint that reaches `low`, taken on a node that has one; set the
+    topic's retention to forever, as `foldline topics check` wants it.
     """
 
     def __init__(self, topic: str, partition: int, needed: int, low: int) -> None:

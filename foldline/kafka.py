@@ -84,7 +84,6 @@ PINNED: Mapping[str, str] = {
     "auto.offset.reset": "a position that is gone is an error, not another position",
     "enable.partition.eof": "restore ends at an end that it has seen",
     "group.id": "the prefix of the topics names the group (FOLDLINE_TOPIC_PREFIX)",
-    "client.id": "a worker's says which version of the fold it has",
     "group.protocol": "foldline asks the brokers which they have",
     "group.instance.id": "with it a restarted worker is locked out for a minute",
     "partitioner": "a session's partition is computed as Java computes it",
@@ -169,7 +168,7 @@ def worker_consumer(
     settings: Settings,
     *,
     protocol: Protocol,
-    client_id: str = "foldline-worker",
+    fold_version: int = 0,
     on_error: OnError | None = None,
 ) -> Consumer:
     """A member of the workers' group.
@@ -178,18 +177,25 @@ def worker_consumer(
         cluster: the log.
         settings: how it is reached.
         protocol: what `foldline.kafka_admin.group_protocol` says.
-        client_id: what the member is called in the group.
+        fold_version: is added to the client.id, so that the group shows it (0: is not).
         on_error: is told what librdkafka could not mend; a fatal one ends the worker.
     """
     own = _consuming("read_committed", FETCH_WAIT_MS) | {
-        "client.id": client_id,
         "group.id": cluster.names.group,
         "group.protocol": protocol,
         "enable.partition.eof": False,
     }
     if protocol == "classic":  # with KIP-848 the broker says these
         own |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 2_000}
-    return _built(Consumer, _config(cluster, settings, "worker", own, on_error=on_error))
+    config = _config(cluster, settings, "worker", own, on_error=on_error)
+    if fold_version:
+        config["client.id"] += fold_mark(fold_version)
+    return _built(Consumer, config)
+
+
+def fold_mark(fold_version: int) -> str:
+    """How the client.id of a worker of this fold version ends."""
+    return f"-fold-{fold_version}"
 
 
 def reader_consumer(

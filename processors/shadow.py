@@ -22,7 +22,7 @@ from typing import Any, cast
 from confluent_kafka import KafkaException
 
 from foldline.errors import LogUnavailableError, WorkerFailedError
-from foldline.kafka import Cluster, OnError, admin
+from foldline.kafka import Cluster, OnError, admin, fold_mark
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.partition import Flush, Position, Rules
 from foldline.processors.partition_restore import restore_partition
@@ -34,7 +34,7 @@ from foldline.processors.worker_publisher import (
     Publisher,
     TornBatchError,
 )
-from foldline.processors.worker_setup import CLIENT_ID, Setup
+from foldline.processors.worker_setup import Setup
 from foldline.schemas.codec import frame
 from foldline.schemas.record_codec import frame_record
 from foldline.schemas.snapshots import encode_snapshot
@@ -130,7 +130,8 @@ class Shadow:
             members = future.result(DESCRIBE_TIMEOUT_MS / 1000).members
         except KafkaException:
             return  # there is no such group yet: no worker ever was
-        if any(member.client_id == f"{CLIENT_ID}{FOLD_VERSION}" for member in members):
+        mark = fold_mark(FOLD_VERSION)
+        if any(member.client_id.endswith(mark) for member in members):
             raise WorkerFailedError(
                 f"workers of fold version {FOLD_VERSION} run already: they need no shadow"
             )

@@ -394,8 +394,8 @@ class Worker:
         """Write the tables, leave the group, send the last verdicts."""
         self.health.turned("it ends")
         self.health.metrics = bytes
+        self.consumer.close()  # the last callbacks: partitions are revoked in here
         self.assignment.close()
-        self.consumer.close()
         self._verdicts.close()
         self._publisher.drop()
 

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 OnReady = Callable[[list[int]], None]
 """Is told the partitions, once."""
 
-CLIENT_ID = "foldline-worker-fold-"
-"""What a worker calls itself in the group, before its fold version."""
-
 _logger = logging.getLogger("foldline.worker")
 
 
@@ -120,7 +117,7 @@ class Setup:
             self.cluster,
             self.settings,
             protocol=self.protocol.name,
-            client_id=f"{CLIENT_ID}{FOLD_VERSION}",
+            fold_version=FOLD_VERSION,
             on_error=on_error,
         )
 

@@ -115,8 +115,8 @@ def near(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _shower(context: Context, log: "Log", session_id: str) -> _Show:
-    from foldline.projections.views import event_view  # late: --help does without
     from foldline.cli.timeline import Timeline
+    from foldline.projections.views import event_view  # late: --help does without
 
     if context.out.json:
         return lambda event: context.out.record(event_view(event))

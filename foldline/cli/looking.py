@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from foldline.cli.certainty import certain_of, unknown_of
 from foldline.cli.content import line_of, line_of_blocks
-from foldline.projections.views import event_view, iso_time, lease_view, plain, state_view
 from foldline.processors.log import Lease
+from foldline.projections.views import event_view, iso_time, lease_view, plain, state_view
 from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
     AssistantMessage,

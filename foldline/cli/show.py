@@ -55,8 +55,8 @@ def _label(out: "Output", label: str, text: str, style: str = "") -> None:
 
 
 def _identity(out: "Output", look: "Look") -> None:
-    from foldline.projections.views import iso_time
     from foldline.cli.sessions import style_of
+    from foldline.projections.views import iso_time
 
     state = look.state
     _label(out, "session", state.session_id, "bold")

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from foldline.cli.clean import clean_line, padded
 from foldline.cli.content import line_of
-from foldline.projections.views import moment_of
 from foldline.cli.output import Output, Span
+from foldline.projections.views import moment_of
 from foldline.schemas.events import ToolCallRequested
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import Call, SessionState
