@@ -198,16 +198,17 @@ def test_with_two_of_three_brokers_gone_nothing_is_accepted_and_all_of_it_afterw
     with running_worker(fresh):
         story = LogStory(patient).given(created())
         hasty.append([story.append(said("connected"))])
-        cluster.kill(0)
-        story.given(said("with two of three"))
-        seq = story.seq
-        appends = [story.append(said(str(n)), known_seq=seq) for n in range(5)]
-        cluster.kill(1)
-        with pytest.raises(UncertainAppendError):
-            hasty.append(appends)
-        cluster.start(0)
-        cluster.start(1)
+    cluster.kill(0)
     with running_worker(fresh, name="w2"):
+        story.given(said("with two of three"))
+    seq = story.seq
+    appends = [story.append(said(str(n)), known_seq=seq) for n in range(5)]
+    cluster.kill(1)
+    with pytest.raises(UncertainAppendError):
+        hasty.append(appends)
+    cluster.start(0)
+    cluster.start(1)
+    with running_worker(fresh, name="w3"):
         assert all(verdict.recorded for verdict in patient.append(appends))
         ids = _read_ids(patient, story)
         assert ids[-5:] == [append.envelope.event_id for append in appends]
