@@ -37,6 +37,9 @@ ASK_TIMEOUT_MS = 5_000
 MIN_TIMEOUT_S = 0.01
 """The shortest time that a question may take."""
 
+LOOK_TIMEOUT_MS = 1_000
+"""How long looking for new leaders may take."""
+
 MOVED_PAUSE_MS = 100
 """How long one waits before asking a partition's new leader."""
 
@@ -47,6 +50,7 @@ _UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - named so by the library
 _MOVED = (
+    KafkaError._NOENT,  # noqa: SLF001 - no leader is known
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -116,12 +120,19 @@ class EventsTopic:
                 try:
                     return self._asked(partition, wanted, timeout_s)
                 except (KafkaException, TimeoutError) as error:
+                    self._look_for_leaders()
                     if not _has_moved(error) or time.monotonic() >= until_s:
                         raise ReadUnavailableError(self.url, str(error)) from error
-                # The admin client asks whom it knew as the leader until it looks again.
                 time.sleep(MOVED_PAUSE_MS / 1000)
-                with suppress(KafkaException):
-                    self._admin.list_topics(self.name, timeout=timeout_s)
+
+    def _look_for_leaders(self) -> None:
+        """Ask who leads the partitions now.
+
+        By itself the admin client goes on asking whom it knew, also long after brokers
+        that were gone are back: a question of its own does not make it look again.
+        """
+        with suppress(KafkaException):
+            self._admin.list_topics(self.name, timeout=LOOK_TIMEOUT_MS / 1000)
 
     def _asked(
         self,

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from foldline import kafka
+from foldline.cli.failures import STORAGE
 from foldline.errors import LogUnavailableError, NoLogMetaError, UncertainAppendError
 from foldline.processors.kafka_append import KafkaAppends
 from foldline.processors.kafka_channel import Channel
@@ -30,7 +31,7 @@ from foldline.testing import LogStory, make_append
 from foldline.testing.log_story import new_id
 from foldline.testing.samples import created, said
 from tests.cluster.fixtures import MakeLog, OwnCluster
-from tests.cluster.logs import FreshLog, running_worker
+from tests.cluster.logs import FreshLog, running_worker, start_worker
 from tests.cluster.processes import wait_until
 from tests.cluster.served import in_environment, served_log
 from tests.cluster.shared import Broker
@@ -46,6 +47,7 @@ RECORDS = 20
 HASTY = {"verdict_timeout_ms": 1_500, "resend_after_ms": 200}
 
 BROKERS_BACK_S = 60.0
+STARTS_MAX = 5
 
 
 @pytest.fixture(scope="module")
@@ -199,22 +201,38 @@ def test_with_two_of_three_brokers_gone_nothing_is_accepted_and_all_of_it_afterw
         story = LogStory(patient).given(created())
         hasty.append([story.append(said("connected"))])
     cluster.kill(0)
-    with running_worker(fresh, name="w2"):
-        story.given(said("with two of three"))
-    seq = story.seq
-    appends = [story.append(said(str(n)), known_seq=seq) for n in range(5)]
+    with supervised_worker(fresh, name="w2"):
+        story.when(said("with two of three"), known_seq=2).then(ACCEPTED, seq=3)
+    appends = [story.append(said(str(n)), known_seq=3) for n in range(5)]
     cluster.kill(1)
     with pytest.raises(UncertainAppendError):
         hasty.append(appends)
     cluster.start(0)
     cluster.start(1)
-    with running_worker(fresh, name="w3"):
+    with supervised_worker(fresh, name="w3"):
         assert all(verdict.recorded for verdict in patient.append(appends))
         ids = _read_ids(patient, story)
         assert ids[-5:] == [append.envelope.event_id for append in appends]
-        assert len(ids) == len(set(ids)) == seq + 5
+        assert len(ids) == len(set(ids)) == 3 + 5
     patient.close()
     hasty.close()
+
+
+@contextmanager
+def supervised_worker(log: FreshLog, *, name: str) -> Generator[None]:
+    """A worker that is started again while brokers have not yet found each other."""
+    worker = start_worker(log, name=name)
+    for _ in range(STARTS_MAX):
+        try:
+            worker.wait_ready()
+            break
+        except AssertionError:
+            assert worker.wait_dead() == STORAGE
+            worker = start_worker(log, name=name)
+    try:
+        yield
+    finally:
+        worker.kill()
 
 
 def _read_ids(log: KafkaLog, story: LogStory) -> list[str]:
