@@ -188,7 +188,10 @@ def test_a_full_queue_holds_its_callers_back_and_loses_nothing(served: FreshLog)
     log.close()
 
 
-@pytest.mark.slow
+@pytest.mark.storm
+@pytest.mark.skipif(
+    "'storm' not in config.getoption('markexpr')", reason="by name only: -m storm"
+)
 def test_with_two_of_three_brokers_gone_nothing_is_accepted_and_all_of_it_afterwards(
     own_cluster: OwnCluster, broker: Broker, make_fresh_log: MakeLog
 ) -> None:
