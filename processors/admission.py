@@ -357,6 +357,29 @@ def _verdict(
     )
 
 
+def overruled(
+    accepted: Verdict, state: SessionState | None, kind: str, detail: str
+) -> Verdict:
+    """A refusal of what `admit` alone would have taken.
+
+    Args:
+        accepted: its verdict.
+        state: the state that it was judged on.
+        kind: the kind of the refusal.
+        detail: a sentence for a person.
+    """
+    return Verdict(
+        kind=kind,
+        session_id=accepted.session_id,
+        event_id=accepted.event_id,
+        current_seq=state.seq if state else 0,
+        epoch=state.epoch if state else 0,
+        recorded_at=accepted.recorded_at,
+        detail=detail,
+        rules_version=accepted.rules_version,
+    )
+
+
 def _completed(state: SessionState | None, append: Append, now: int) -> Envelope:
     """The envelope with what only admission knows."""
     fields = dict(append.envelope.__dict__)

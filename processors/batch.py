@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from foldline.processors.admission import admit, log_time
+from foldline.processors.admission import admit, log_time, overruled
 from foldline.processors.fold import copy_of, fold_in, initial
 from foldline.processors.stored import StoredEvent, StoredSnapshot
 from foldline.schemas.codec import MAX_EVENT_BYTES, encode_envelope
@@ -108,11 +108,11 @@ def _answer(
         name = append.schema_name or type_of(append.event)
         schema_id = ways.schemas.id_of(name, version=append.schema_version)
     except KeyError:
-        return _refused(decision.verdict, state, UNDECODABLE, "no schema of that name")
+        return overruled(decision.verdict, state, UNDECODABLE, "no schema of that name")
     body = encode_envelope(envelope) + append.content
     if len(body) > MAX_EVENT_BYTES:
         reason = f"{len(body)} bytes, MAX_EVENT_BYTES is {MAX_EVENT_BYTES}"
-        return _refused(decision.verdict, state, TOO_LARGE, reason)
+        return overruled(decision.verdict, state, TOO_LARGE, reason)
     change = batch.changes.get(envelope.session_id)
     if change is None:
         before = copy_of(state) if state else initial(envelope.session_id)
@@ -131,19 +131,3 @@ def record(change: Change, recorded: Recorded, *, snapshot_every: int) -> None:
     change.events.append(StoredEvent(seq, recorded.schema_id, recorded.body))
     if seq % snapshot_every == 0 or isinstance(event, PAUSES):
         change.keep()
-
-
-def _refused(
-    accepted: Verdict, state: SessionState | None, kind: str, detail: str
-) -> Verdict:
-    """A refusal of what admission alone would have taken."""
-    return Verdict(
-        kind=kind,
-        session_id=accepted.session_id,
-        event_id=accepted.event_id,
-        current_seq=state.seq if state else 0,
-        epoch=state.epoch if state else 0,
-        recorded_at=accepted.recorded_at,
-        detail=detail,
-        rules_version=accepted.rules_version,
-    )

@@ -23,7 +23,7 @@ import msgspec
 from foldline.errors import DecodeError
 from foldline.processors.log import SessionSummary
 from foldline.processors.rocks import MetaRow
-from foldline.processors.stored import StoredSession
+from foldline.processors.stored import StoredSession, index_fields
 from foldline.schemas.events import LabelsSet, SessionCreated
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
@@ -87,7 +87,10 @@ class Meta(MetaRow, array_like=True):
 
 
 class Head(msgspec.Struct, array_like=True):
-    """The head of a session. `first_seq` is that of its first event."""
+    """The head of a session: a StoredSession's fields first, in their order.
+
+    `first_seq` is that of its first event.
+    """
 
     session_id: str
     seq: int
@@ -145,23 +148,8 @@ def head_of(
     state: SessionState, *, first_seq: int, labels: tuple[tuple[str, str], ...]
 ) -> Head:
     """The head that a state gives."""
-    return Head(
-        state.session_id,
-        state.seq,
-        state.status,
-        state.epoch,
-        state.owner,
-        state.chain_head,
-        state.tenant,
-        state.agent,
-        state.mode,
-        state.parent_session_id,
-        state.created_at,
-        state.recorded_at,
-        first_seq,
-        len(state.requests),
-        labels,
-    )
+    fields = index_fields(state)
+    return Head(*fields, first_seq=first_seq, pending=len(state.requests), labels=labels)
 
 
 def labels_in(recorded: Recorded) -> tuple[tuple[str, str], ...] | None:

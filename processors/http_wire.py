@@ -63,26 +63,9 @@ class WireAppend(msgspec.Struct):
     requires: tuple[str, ...] = ()
 
 
-class WireSession(msgspec.Struct):
-    """A row of the index: the fields of a StoredSession."""
-
-    session_id: str
-    seq: int
-    status: str
-    epoch: int
-    owner: str
-    head_hash: bytes
-    tenant: str
-    agent: str
-    mode: str
-    parent_session_id: str
-    created_at: int
-    recorded_at: int
-
-
 _appends = msgspec.msgpack.Decoder(list[WireAppend])
 _verdicts = msgspec.msgpack.Decoder(list[dict[str, Any]])
-_index = msgspec.msgpack.Decoder(list[WireSession])
+_index = msgspec.msgpack.Decoder(list[StoredSession])
 
 
 def path_part(name: str) -> str:
@@ -209,10 +192,7 @@ def unpack_verdicts(data: bytes) -> list[Verdict]:
 
 def pack_index(rows: Iterable[StoredSession]) -> bytes:
     """Rows of the index as the body of an answer."""
-    names = WireSession.__struct_fields__
-    return msgspec.msgpack.encode(
-        [{name: getattr(row, name) for name in names} for row in rows]
-    )
+    return msgspec.msgpack.encode(list(rows))
 
 
 def unpack_index(data: bytes) -> list[StoredSession]:
@@ -222,7 +202,6 @@ def unpack_index(data: bytes) -> list[StoredSession]:
         DecodeError: no MessagePack of rows.
     """
     try:
-        rows = _index.decode(data)
+        return _index.decode(data)
     except (msgspec.DecodeError, ValueError) as error:
         raise DecodeError(f"no index: {error}") from error
-    return [StoredSession(**msgspec.structs.asdict(row)) for row in rows]

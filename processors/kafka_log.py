@@ -10,8 +10,8 @@ all that was committed when it was asked.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,6 @@ import uuid_utils
 from confluent_kafka import Consumer, TopicPartition
 
 from foldline.errors import (
-    DecodeError,
     LogUnavailableError,
     RegistryUnavailableError,
 )
@@ -31,26 +30,22 @@ from foldline.processors.kafka_channel import Channel
 from foldline.processors.kafka_leases import KafkaLeases
 from foldline.processors.kafka_records import Headers, encode_append
 from foldline.processors.kafka_verdicts import VerdictReader
-from foldline.processors.log import Leases, SessionSummary
+from foldline.processors.log import Leases
 from foldline.processors.open_blobs import open_blobs
+from foldline.processors.reading_log import ReadingLog
 from foldline.processors.reads import Reads
 from foldline.processors.replica import Replica
 from foldline.processors.replica_reads import ReplicaReads
-from foldline.processors.restore import broken
 from foldline.processors.scratch import Scratch
 from foldline.processors.sending import Limits
 from foldline.processors.stored import (
-    Problem,
     StoredEvent,
-    StoredSession,
-    StoredSnapshot,
 )
 from foldline.schemas.codec import Codec
 from foldline.schemas.events import type_of
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.registry_client import registry_of
-from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import Verdict
 from foldline.settings import Settings, default_data_dir
 from foldline.topics import partition_for
@@ -64,11 +59,8 @@ LEASES_FETCH_WAIT_MS = 10
 REPLICAS = "replicas"
 """The folder of private replicas, below the state folder."""
 
-_ID_BYTES = 36
-_ID_PREFIX = bytes([_ID_BYTES << 1])
 
-
-class KafkaLog:
+class KafkaLog(ReadingLog):
     """A log on Kafka, as one client sees it.
 
     `make_reads` gives what reads, for a process that keeps a replica anyway.
@@ -245,10 +237,8 @@ class KafkaLog:
         """
         if not appends:
             return []
-        try:
+        with self._registry_needed():
             verdicts = self._open_appends().append(appends)
-        except RegistryUnavailableError as error:
-            raise LogUnavailableError(self.url, str(error)) from error
         with self._seen_lock:
             for verdict in verdicts:
                 self._saw(verdict.session_id, verdict.current_seq)
@@ -267,74 +257,25 @@ class KafkaLog:
 
     # --- reading ---------------------------------------------------------------------
 
-    def events(
-        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
-    ) -> Iterator[Recorded]:
-        """Whole events with after_seq < seq <= upto_seq, in order.
-
-        Raises:
-            LogFormatError: an event that does not decode; those before it were given.
-            LogUnavailableError: the read did not come so far in time.
-        """
-        for stored in self._range(session_id, after_seq, upto_seq):
-            yield self._decoded(session_id, stored)
-
-    def structure(
-        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
-    ) -> Iterator[Recorded]:
-        """The same without content, for folding."""
-        for stored in self._range(session_id, after_seq, upto_seq):
-            yield self._decoded(session_id, stored, whole=False)
-
-    def event_ids(self, session_id: str) -> Iterator[str]:
-        """Every event id of a session, in order, read off the bodies undecoded."""
-        for stored in self._range(session_id, 0, None):
-            if stored.body[:1] != _ID_PREFIX or len(stored.body) <= _ID_BYTES:
-                raise broken(self.url, session_id, stored.seq, "it has no event id")
-            yield stored.body[1 : _ID_BYTES + 1].decode("ascii", "replace")
-
-    def _range(
-        self, session_id: str, after_seq: int, upto_seq: int | None
-    ) -> Iterator[StoredEvent]:
-        return self._open_reads().stored_events(
-            session_id,
-            after_seq=after_seq,
-            upto_seq=upto_seq,
-            min_seq=self._known(session_id),
-        )
-
     def _known(self, session_id: str) -> int:
         with self._seen_lock:
             return self._seen.get(session_id, 0)
 
-    def _decoded(
-        self, session_id: str, stored: StoredEvent, *, whole: bool = True
-    ) -> Recorded:
-        decode = self._codec.decode if whole else self._codec.decode_structure
+    def _whole(self, session_id: str, stored: StoredEvent) -> Recorded:
+        with self._registry_needed():
+            return super()._whole(session_id, stored)
+
+    def _structure(self, session_id: str, stored: StoredEvent) -> Recorded:
+        with self._registry_needed():
+            return super()._structure(session_id, stored)
+
+    @contextmanager
+    def _registry_needed(self) -> Generator[None]:
+        """An outage of the registry is one of the log."""
         try:
-            return decode(stored.schema_id, stored.body)
-        except DecodeError as error:
-            raise broken(self.url, session_id, stored.seq, error.reason) from error
+            yield
         except RegistryUnavailableError as error:
             raise LogUnavailableError(self.url, str(error)) from error
-
-    def state(self, session_id: str, *, at_seq: int | None = None) -> SessionState | None:
-        """The state at the head, or as it was at a seq."""
-        known = self._known(session_id)
-        return self._open_reads().state(session_id, at_seq=at_seq, min_seq=known)
-
-    def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
-        """The next events after a seq, waiting for the first; empty after the time-out."""
-        found = self._open_reads().follow(
-            session_id, after_seq=after_seq, timeout_ms=timeout_ms
-        )
-        return [self._decoded(session_id, stored) for stored in found]
-
-    def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
-    ) -> list[SessionSummary]:
-        """Sessions, the most recently active first."""
-        return self._open_reads().sessions(tenant=tenant, status=status, limit=limit)
 
     def warm_up(self) -> None:
         """Connect: the verdicts' place, the schemas, and what reads come from."""
@@ -349,26 +290,6 @@ class KafkaLog:
                 return
             self._closed = True
         self._closing.close()
-
-    # --- as it is stored --------------------------------------------------------------
-
-    def stored_sessions(self) -> Iterator[StoredSession]:
-        """The index, in the order of the session ids."""
-        return self._open_reads().stored_sessions()
-
-    def stored_events(
-        self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None
-    ) -> Iterator[StoredEvent]:
-        """The events of a session in the order of their seqs, undecoded."""
-        return self._range(session_id, after_seq, upto_seq)
-
-    def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:
-        """The snapshots of a session, the oldest first."""
-        return self._open_reads().stored_snapshots(session_id)
-
-    def inspect(self) -> Iterator[Problem]:
-        """What is wrong with what the reads come from."""
-        return self._open_reads().inspect()
 
 
 def _limits(settings: Settings) -> Limits:

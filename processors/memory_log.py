@@ -18,6 +18,8 @@ from foldline.processors.stored import (
     StoredEvent,
     StoredSession,
     StoredSnapshot,
+    index_fields,
+    summary_of,
 )
 from foldline.schemas.codec import Codec
 from foldline.schemas.recorded import Append, Recorded
@@ -192,20 +194,7 @@ class MemoryLog:
         with self._changed:
             states = [self._sessions[key].state for key in sorted(self._sessions)]
         for state in states:
-            yield StoredSession(
-                state.session_id,
-                state.seq,
-                state.status,
-                state.epoch,
-                state.owner,
-                state.chain_head,
-                state.tenant,
-                state.agent,
-                state.mode,
-                state.parent_session_id,
-                state.created_at,
-                state.recorded_at,
-            )
+            yield StoredSession(*index_fields(state))
 
     def stored_events(
         self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None
@@ -223,23 +212,6 @@ class MemoryLog:
     def inspect(self) -> Iterator[Problem]:
         """Nothing is beneath the sessions."""
         yield from ()
-
-
-def summary_of(state: SessionState) -> SessionSummary:
-    """What a listing shows of a state."""
-    return SessionSummary(
-        session_id=state.session_id,
-        tenant=state.tenant,
-        agent=state.agent,
-        mode=state.mode,
-        status=state.status,
-        seq=state.seq,
-        epoch=state.epoch,
-        owner=state.owner,
-        parent_session_id=state.parent_session_id,
-        created_at=state.created_at,
-        recorded_at=state.recorded_at,
-    )
 
 
 @dataclass(slots=True)

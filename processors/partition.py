@@ -17,7 +17,7 @@ from foldline.errors import (
     NoAppendError,
     RegistryUnavailableError,
 )
-from foldline.processors.admission import RULES_VERSION, admit, log_time
+from foldline.processors.admission import RULES_VERSION, admit, log_time, overruled
 from foldline.processors.fold import fold_in
 from foldline.processors.kafka_records import (
     Incoming,
@@ -52,7 +52,7 @@ from foldline.schemas.topic_records import (
     LowWater,
     RulesInForce,
 )
-from foldline.schemas.verdicts import MISROUTED, TOO_LARGE, Verdict
+from foldline.schemas.verdicts import MISROUTED, TOO_LARGE
 from foldline.topics import MAX_RECORD_BYTES, partition_for
 
 __all__ = [
@@ -267,7 +267,8 @@ class Partition:
             envelope.prev_hash,
         )
         if len(body) > MAX_EVENT_BYTES:
-            verdict = _too_large(verdict, state, len(body))
+            reason = f"{len(body)} bytes, MAX_EVENT_BYTES is {MAX_EVENT_BYTES}"
+            verdict = overruled(verdict, state, TOO_LARGE, reason)
             self._answers.refused(outcome, record, headers, append, verdict)
             return
         recorded = Recorded(envelope, append.event, body, schema_id, False)  # noqa: FBT003
@@ -443,16 +444,3 @@ def _misplaced(state: SessionState, recorded: Recorded) -> str:
     if state.seq and seq != state.seq + 1:
         return f"it follows seq {state.seq}: events are missing"
     return misplaced(recorded, state.session_id, seq, state.chain_head)
-
-
-def _too_large(accepted: Verdict, state: SessionState | None, size: int) -> Verdict:
-    return Verdict(
-        kind=TOO_LARGE,
-        session_id=accepted.session_id,
-        event_id=accepted.event_id,
-        current_seq=state.seq if state else 0,
-        epoch=state.epoch if state else 0,
-        recorded_at=accepted.recorded_at,
-        detail=f"{size} bytes, MAX_EVENT_BYTES is {MAX_EVENT_BYTES}",
-        rules_version=accepted.rules_version,
-    )

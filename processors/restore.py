@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from foldline.errors import DecodeError, LogFormatError
 from foldline.processors.fold import initial, replay
@@ -20,6 +21,8 @@ from foldline.schemas.events import SessionCreated
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.snapshots import decode_snapshot
 from foldline.schemas.state import SessionState
+
+T = TypeVar("T")
 
 _logger = logging.getLogger("foldline.log")
 
@@ -138,3 +141,17 @@ def misplaced(recorded: Recorded, session_id: str, seq: int, head: bytes) -> str
 def broken(url: str, session_id: str, seq: int, reason: str) -> LogFormatError:
     """The error that says which event is not as it was recorded."""
     return LogFormatError(url, f"session {session_id!r}, seq {seq}: {reason}")
+
+
+def decoded(
+    decode: Callable[[int, bytes], T], stored: StoredEvent, *, url: str, session_id: str
+) -> T:
+    """What a decoder reads of a stored event.
+
+    Raises:
+        LogFormatError: it does not decode.
+    """
+    try:
+        return decode(stored.schema_id, stored.body)
+    except DecodeError as error:
+        raise broken(url, session_id, stored.seq, error.reason) from error

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from foldline.errors import DecodeError, LogFormatError, LogUnavailableError
+from foldline.errors import DecodeError, LogUnavailableError
 from foldline.faults import crash_point
 from foldline.processors.batch import Change, Clock, Ways, admit_batch
 from foldline.processors.blobs import BlobStore
 from foldline.processors.fold import copy_of
 from foldline.processors.log import FOLLOW_MAX_EVENTS, Leases, SessionSummary
 from foldline.processors.open_blobs import open_blobs
-from foldline.processors.restore import Source, broken, restore
+from foldline.processors.restore import Source, broken, decoded, restore
 from foldline.processors.sqlite_file import (
     as_log_error,
     open_writer,
@@ -53,7 +53,7 @@ from foldline.processors.stored import (
     StoredSession,
     StoredSnapshot,
 )
-from foldline.schemas.codec import Codec
+from foldline.schemas.codec import Codec, event_id_of
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.registry import LocalRegistry
 from foldline.schemas.state import SessionState
@@ -62,9 +62,6 @@ from foldline.settings import Settings
 
 FOLLOW_POLL_MS = 20
 """How often `follow` looks for what other processes appended."""
-
-_ID_BYTES = 36
-_ID_PREFIX = bytes([_ID_BYTES << 1])
 
 
 class SqliteLog:
@@ -204,25 +201,15 @@ class SqliteLog:
             LogFormatError: an event that does not decode; those before it were given.
         """
         for stored in self._range(session_id, after_seq, upto_seq):
-            try:
-                yield self._codec.decode(stored.schema_id, stored.body)
-            except DecodeError as error:
-                raise self._broken(session_id, stored, error) from error
+            yield decoded(self._codec.decode, stored, url=self._url, session_id=session_id)
 
     def structure(
         self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
     ) -> Iterator[Recorded]:
         """The same without content, for folding."""
+        decode = self._codec.decode_structure
         for stored in self._range(session_id, after_seq, upto_seq):
-            try:
-                yield self._codec.decode_structure(stored.schema_id, stored.body)
-            except DecodeError as error:
-                raise self._broken(session_id, stored, error) from error
-
-    def _broken(
-        self, session_id: str, stored: StoredEvent, error: DecodeError
-    ) -> LogFormatError:
-        return broken(self._url, session_id, stored.seq, error.reason)
+            yield decoded(decode, stored, url=self._url, session_id=session_id)
 
     def event_ids(self, session_id: str) -> Iterator[str]:
         """Every event id of a session, in order, read off the bodies undecoded."""
@@ -234,9 +221,11 @@ class SqliteLog:
                     return
                 rows = read_ids(reader, key, after_seq=after_seq)
             for seq, start in rows:
-                if start[:1] != _ID_PREFIX or len(start) != _ID_BYTES + 1:
-                    raise broken(self._url, session_id, seq, "it has no event id")
-                yield start[1:].decode("ascii", "replace")
+                try:
+                    event_id = event_id_of(start)
+                except DecodeError as error:
+                    raise broken(self._url, session_id, seq, error.reason) from error
+                yield event_id
                 after_seq = seq
             if not rows:
                 return

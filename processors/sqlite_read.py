@@ -19,6 +19,7 @@ from foldline.processors.sqlite_file import (
     translated,
 )
 from foldline.processors.stored import StoredEvent, StoredSession, StoredSnapshot
+from foldline.schemas.codec import ID_START_BYTES
 
 PAGE_EVENTS = 256
 PAGE_BYTES = 4 * 1024 * 1024
@@ -186,7 +187,7 @@ def read_ids(
 ) -> list[tuple[int, bytes]]:
     """Seq and the first bytes of bodies: the event id is a body's first field."""
     rows = connection.execute(
-        f"SELECT position, ifnull(substr({_BODY}, 1, 37), x'') FROM events "  # noqa: S608 - a constant
+        f"SELECT position, ifnull(substr({_BODY}, 1, {ID_START_BYTES}), x'') FROM events "  # noqa: S608 - a constant
         "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
         (position(key, after_seq), position(key, MAX_SEQ), PAGE_EVENTS),
     )

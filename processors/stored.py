@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
-from foldline.processors.log import Log
+from foldline.processors.log import Log, SessionSummary
 from foldline.schemas.codec import Codec
+from foldline.schemas.state import SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,21 @@ class StoredSession:
     parent_session_id: str
     created_at: int
     recorded_at: int
+
+
+_IN_STATE = {"head_hash": "chain_head"}
+_index_fields = attrgetter(*(_IN_STATE.get(name, name) for name in StoredSession.__slots__))
+_summary_fields = attrgetter(*SessionSummary.__slots__)
+
+
+def index_fields(state: SessionState) -> tuple[Any, ...]:
+    """What an index says of a state, in the order of a StoredSession's fields."""
+    return _index_fields(state)
+
+
+def summary_of(state: SessionState) -> SessionSummary:
+    """What a listing shows of a state."""
+    return SessionSummary(*_summary_fields(state))
 
 
 @dataclass(frozen=True, slots=True)

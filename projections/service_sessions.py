@@ -16,7 +16,7 @@ from foldline.processors.http_wire import (
     pack_snapshots,
 )
 from foldline.processors.log import Log, SessionSummary
-from foldline.processors.memory_log import summary_of
+from foldline.processors.stored import summary_of
 from foldline.projections.reading import context_of, resumes_of
 from foldline.projections.recovery import RecoveryPolicy, plan_recovery
 from foldline.projections.render import to_anthropic_messages, to_openai_messages

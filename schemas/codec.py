@@ -47,6 +47,11 @@ FRAME_BYTES = 5
 """The size of a frame's prefix."""
 
 MAGIC = 0
+_ID_BYTES = 36
+_ID_PREFIX = bytes([_ID_BYTES << 1])
+ID_START_BYTES = 1 + _ID_BYTES
+"""Up to where a body says its event id: the envelope's first field."""
+
 _FRAME = struct.Struct(">bI")
 _TAGGED = (Sealed, Blob, RequestRef)
 
@@ -83,6 +88,20 @@ def unframe(data: bytes, *, max_bytes: int = MAX_EVENT_BYTES) -> tuple[int, byte
     if magic != MAGIC:
         raise DecodeError(f"magic byte {magic}, expected {MAGIC}")
     return schema_id, data[_FRAME.size :]
+
+
+def event_id_of(start: bytes) -> str:
+    """The event id that a body begins with, read off undecoded.
+
+    Args:
+        start: the body, or its first ID_START_BYTES.
+
+    Raises:
+        DecodeError: it begins otherwise, or is shorter.
+    """
+    if start[:1] != _ID_PREFIX or len(start) < ID_START_BYTES:
+        raise DecodeError("it has no event id")
+    return start[1:ID_START_BYTES].decode("ascii", "replace")
 
 
 # --- writing -------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from foldline.errors import LiveOwnerError
 from foldline.processors.open_log import open_log
 from foldline.producers.client import connect
 from foldline.producers.tools import Effect
+from foldline.schemas.events import ToolExecutionFailed
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 from foldline.settings import Settings
@@ -139,3 +141,19 @@ async def take_from_the_silent(run: Run) -> None:
             await asyncio.sleep(alive.expires_in_ms / 1000)
         else:
             return
+
+
+def check_no_effect_past_its_start_by(run: Run) -> None:
+    """Freeze a harness between the verdict of a start and its effect, past start_by."""
+    with frozen(run, STOP_AT="CP_TOOL_AFTER_START:1") as process:
+        time.sleep(START_BY_MS / 1000)
+        said = wake(process)
+    assert "result Failed StartTooLateError" in said
+    assert charging.ledger_of(run.ledger) == []
+    (failed,) = [
+        recorded.event
+        for recorded in run.events()
+        if isinstance(recorded.event, ToolExecutionFailed)
+    ]
+    assert (failed.executed, failed.layer) == ("NO", "HARNESS")
+    run.check(*said)

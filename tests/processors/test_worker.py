@@ -6,8 +6,6 @@ import socket
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +22,7 @@ from foldline.testing.samples import created, said
 from foldline.topics import partition_for
 from tests.cluster.fixtures import MakeLog
 from tests.cluster.logs import FreshLog, running_worker, start_worker
-from tests.cluster.processes import Process, free_ports, wait_until
+from tests.cluster.processes import Process, ask, free_ports, wait_until
 from tests.kafka_checker import check
 from tests.kafka_feed import Feed
 from tests.processors.rocksdb_damage import fill, small_disk
@@ -36,16 +34,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 def port() -> int:
     """Where a worker's health is."""
     return free_ports(1)[0]
-
-
-def ask(port: int, path: str) -> tuple[int, str]:
-    """What health answers."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
 
 
 def health_at(port: int) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """What a worker is made of, without a broker: its slot, and what it says of itself."""
 
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ from foldline.errors import SlotTakenError
 from foldline.processors.worker_health import Health, HealthServer
 from foldline.processors.worker_slot import Slot
 from foldline.settings import Settings
+from tests.cluster.processes import ask
 
 
 def test_workers_of_one_folder_take_the_first_free_slots(tmp_path: Path) -> None:
@@ -40,25 +39,16 @@ def test_health_says_what_is_waited_for_and_metrics_once_there_are_any() -> None
     health = Health()
     server = HealthServer("127.0.0.1", 0, health=health)
     try:
-        assert _ask(server.port, "/readyz") == (
+        assert ask(server.port, "/readyz") == (
             503,
             '{"ready": false, "waits_for": ["starting"]}\n',
         )
-        assert _ask(server.port, "/metrics") == (200, "")
+        assert ask(server.port, "/metrics") == (200, "")
         health.turned()
         health.metrics = lambda: b"foldline 1\n"
-        assert _ask(server.port, "/readyz")[0] == 200
-        assert _ask(server.port, "/healthz")[0] == 200
-        assert _ask(server.port, "/metrics") == (200, "foldline 1\n")
-        assert _ask(server.port, "/secrets")[0] == 404
+        assert ask(server.port, "/readyz")[0] == 200
+        assert ask(server.port, "/healthz")[0] == 200
+        assert ask(server.port, "/metrics") == (200, "foldline 1\n")
+        assert ask(server.port, "/secrets")[0] == 404
     finally:
         server.close()
-
-
-def _ask(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()

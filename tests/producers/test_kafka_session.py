@@ -5,7 +5,6 @@ A killed owner's lease runs out by the broker's clock; these owners' are short.
 
 import asyncio
 import signal
-import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from foldline.schemas.events import (
     PermissionRequested,
     SessionResumed,
     ToolExecutionCompleted,
-    ToolExecutionFailed,
     ToolExecutionStarted,
     ToolOutcomeUnknown,
 )
@@ -34,6 +32,7 @@ from tests import charging
 from tests.charging_run import (
     START_BY_MS,
     Run,
+    check_no_effect_past_its_start_by,
     frozen,
     take_from_the_silent,
     wake,
@@ -218,19 +217,7 @@ def test_an_effect_does_not_begin_after_a_freeze_past_its_start_by(
     new_run: NewRun,
 ) -> None:
     """Row 41: between the verdict of its start and the effect."""
-    run = new_run("UNSAFE")
-    with frozen(run, STOP_AT="CP_TOOL_AFTER_START:1") as process:
-        time.sleep(START_BY_MS / 1000)
-        said = wake(process)
-    assert "result Failed StartTooLateError" in said
-    assert charging.ledger_of(run.ledger) == []
-    (failed,) = [
-        recorded.event
-        for recorded in run.events()
-        if isinstance(recorded.event, ToolExecutionFailed)
-    ]
-    assert (failed.executed, failed.layer) == ("NO", "HARNESS")
-    run.check(*said)
+    check_no_effect_past_its_start_by(new_run("UNSAFE"))
 
 
 # --- behind a worker that stalls ------------------------------------------------------

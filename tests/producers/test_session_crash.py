@@ -1,7 +1,6 @@
 """Killed at every point and resumed by another process: nothing lost, nothing twice."""
 
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,13 +10,12 @@ import pytest
 from foldline.producers.tools import Effect
 from foldline.schemas.events import (
     ToolExecutionCompleted,
-    ToolExecutionFailed,
     ToolOutcomeUnknown,
 )
 from tests import charging
 from tests.charging_run import (
-    START_BY_MS,
     Run,
+    check_no_effect_past_its_start_by,
     finish,
     frozen,
     take_from_the_silent,
@@ -115,19 +113,7 @@ def test_an_effect_does_not_begin_after_a_freeze_past_its_start_by(
     new_run: NewRun,
 ) -> None:
     """Row 41: between the verdict of its start and the effect."""
-    run = new_run("UNSAFE")
-    with frozen(run, STOP_AT="CP_TOOL_AFTER_START:1") as process:
-        time.sleep(START_BY_MS / 1000)
-        said = wake(process)
-    assert "result Failed StartTooLateError" in said
-    assert charging.ledger_of(run.ledger) == []
-    (failed,) = [
-        recorded.event
-        for recorded in run.events()
-        if isinstance(recorded.event, ToolExecutionFailed)
-    ]
-    assert (failed.executed, failed.layer) == ("NO", "HARNESS")
-    run.check(*said)
+    check_no_effect_past_its_start_by(new_run("UNSAFE"))
 
 
 async def test_a_zombie_decides_nothing_and_its_outcome_is_still_a_fact(
