@@ -4,7 +4,8 @@
 passes the crash point CP_NAME for the n-th time. Without that variable a crash point
 is one comparison. `FOLDLINE_STOP_AT=CP_NAME:n` freezes it with SIGSTOP instead.
 `FOLDLINE_FAIL_AT=CP_NAME:n` raises InjectedFaultError every n-th time: what a worker
-meets when a broker refuses a step or its reply is lost.
+meets when a broker refuses a step or its reply is lost. `FOLDLINE_HANG_AT=CP_NAME:n`
+stays there for ever, as a call of a library that never comes back.
 
 Those of a client's appends to Kafka stand behind the sending of a call's records
 (`CP_KAFKA_AFTER_SEND`), behind an acknowledgement (`CP_KAFKA_AFTER_ACK`) and before
@@ -20,6 +21,7 @@ The crash points of a worker stand at the numbered steps of its batch:
 | `CP_WORKER_AFTER_PRODUCE` | events and rejected records are queued |
 | `CP_WORKER_AFTER_SNAPSHOT` | due snapshots and low-water records are queued |
 | `CP_WORKER_BEFORE_OFFSETS` | every record is with the broker |
+| `CP_WORKER_IN_CALL` | in each call that begins, fills or commits a transaction |
 | `CP_WORKER_AFTER_OFFSETS` | the input offsets are part of the transaction |
 | `CP_WORKER_AFTER_COMMIT` | the commit was answered (raised: its reply is lost) |
 | `CP_WORKER_BEFORE_VERDICTS` | the overlay is merged, no verdict is sent |
@@ -31,6 +33,7 @@ The crash points of a worker stand at the numbered steps of its batch:
 
 import os
 import signal
+import threading
 from collections import Counter
 
 from foldline.errors import SettingsError
@@ -60,6 +63,7 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_WORKER_AFTER_PRODUCE",
         "CP_WORKER_AFTER_SNAPSHOT",
         "CP_WORKER_BEFORE_OFFSETS",
+        "CP_WORKER_IN_CALL",
         "CP_WORKER_AFTER_OFFSETS",
         "CP_WORKER_AFTER_COMMIT",
         "CP_WORKER_BEFORE_VERDICTS",
@@ -89,7 +93,8 @@ def _target(variable: str) -> tuple[str, int] | None:
 _CRASH = _target("FOLDLINE_CRASH_AT")
 _STOP = _target("FOLDLINE_STOP_AT")
 _FAIL = _target("FOLDLINE_FAIL_AT")
-_ARMED = any(target is not None for target in (_CRASH, _STOP, _FAIL))
+_HANG = _target("FOLDLINE_HANG_AT")
+_ARMED = any(target is not None for target in (_CRASH, _STOP, _FAIL, _HANG))
 
 
 class InjectedFaultError(Exception):
@@ -101,7 +106,7 @@ class InjectedFaultError(Exception):
 
 
 def crash_point(name: str) -> None:
-    """Die, freeze or fail here if the environment asks for it; else do nothing."""
+    """Die, freeze, hang or fail here if the environment asks for it; else do nothing."""
     if not _ARMED:
         return
     _PASSED[name] += 1
@@ -109,5 +114,7 @@ def crash_point(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if (name, _PASSED[name]) == _STOP:
         os.kill(os.getpid(), signal.SIGSTOP)
+    if (name, _PASSED[name]) == _HANG:
+        threading.Event().wait()
     if _FAIL is not None and name == _FAIL[0] and _PASSED[name] % _FAIL[1] == 0:
         raise InjectedFaultError(name)

@@ -316,7 +316,6 @@ class _Restore:
             if not wanted(message):
                 continue
             self._fold(partition, message, offset)
-            self.refolded += 1
             if partition.flush_wanted or partition.events_since_flush >= flush_at:
                 self._flush(partition)
         self._flush(partition)
@@ -324,10 +323,15 @@ class _Restore:
     def _fold(self, partition: Partition, message: "Message", offset: int) -> None:
         where = f"{self._names.events} [{self._index}] offset {offset}"
         try:
-            schema_id, body = unframe(message.value() or b"")
             append_offset = append_offset_of(cast("Headers | None", message.headers()))
         except DecodeError as error:
+            self._warn(f"{where}: {error.reason}: no worker wrote it; skipped")
+            return  # as every reader does: what others put there stops nothing
+        try:
+            schema_id, body = unframe(message.value() or b"")
+        except DecodeError as error:
             raise LogFormatError(where, error.reason) from error
+        self.refolded += 1
         if self._heads is not None:
             self._heads[message.key() or b""] = hashlib.sha256(body).digest()
         try:

@@ -149,7 +149,12 @@ class Replica:
             _, end = self._topic.stable_bounds(partition, timeout_s=left_s(deadline))
             if not self._waited(part, end, deadline):
                 raise self._why_not(part, end)
+        part.synced = True
         return part.store
+
+    def synced(self, partition: int) -> bool:
+        """Whether a partition was brought to its end once, and is kept near it since."""
+        return self._part(partition).synced
 
     def _waited(self, part: Part, end: int, deadline: float) -> bool:
         with part.changed:

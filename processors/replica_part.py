@@ -89,6 +89,8 @@ class Part:
     end: SharedAnswer
     changed: threading.Condition = field(default_factory=threading.Condition)
     seen_end: int = 0
+    synced: bool = False
+    """Whether a read has waited for its end once: from then on it is kept near it."""
     stopped: FoldlineError | None = None
     trouble: str = ""
     broken: str = ""

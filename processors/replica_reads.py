@@ -80,7 +80,11 @@ class ReplicaReads:
     def follow(
         self, session_id: str, *, after_seq: int, timeout_ms: int
     ) -> list[StoredEvent]:
-        """The next events after a seq, at most FOLLOW_MAX_EVENTS, waiting for the first."""
+        """The next events after a seq, at most FOLLOW_MAX_EVENTS, waiting for the first.
+
+        Where the partition was never read to its end, "none" would only mean that it is
+        not read yet: then the end is waited for, too, as for any other read.
+        """
         partition = self._partition(session_id)
         if partition is None:
             return []
@@ -88,7 +92,9 @@ class ReplicaReads:
         store = self._replica.store(partition)
         with self._shelter(store):
             if not self._replica.wait(session_id, seq=seq, timeout_ms=timeout_ms):
-                return []
+                if self._replica.synced(partition):
+                    return []
+                self._replica.sync(partition, timeout_ms=self._timeout_ms)
             store = self._replica.store(partition)
             found = store.stored_events(session_id, after_seq=after_seq)
             return list(islice(found, FOLLOW_MAX_EVENTS))

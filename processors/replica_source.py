@@ -21,7 +21,7 @@ from foldline.errors import DecodeError, LogFormatError, ReadUnavailableError
 from foldline.kafka import Cluster, admin, reader_consumer
 from foldline.processors.event_intake import EventRecord
 from foldline.processors.gate import Gate
-from foldline.processors.kafka_records import APPEND_OFFSET
+from foldline.processors.kafka_records import append_offset_of
 from foldline.schemas.codec import unframe
 from foldline.settings import Settings
 
@@ -216,7 +216,9 @@ def polled_of(topic: str, messages: Sequence[Any]) -> Polled:
 def _add(topic: str, polled: Polled, message: Any) -> None:
     offset = message.offset()
     polled.end = offset + 1
-    if not any(name == APPEND_OFFSET for name, _ in message.headers() or ()):
+    try:
+        append_offset_of(message.headers())
+    except DecodeError:
         polled.skipped.append(offset)
         return
     try:

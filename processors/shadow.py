@@ -35,6 +35,7 @@ from foldline.processors.worker_publisher import (
     TornBatchError,
 )
 from foldline.processors.worker_setup import Setup
+from foldline.processors.worker_watch import Watch
 from foldline.schemas.codec import frame
 from foldline.schemas.record_codec import frame_record
 from foldline.schemas.snapshots import encode_snapshot
@@ -57,7 +58,9 @@ DESCRIBE_TIMEOUT_MS = 10_000
 _logger = logging.getLogger("foldline.worker")
 
 
-def fence_shadow(cluster: Cluster, settings: Settings, *, on_error: OnError) -> None:
+def fence_shadow(
+    cluster: Cluster, settings: Settings, *, on_error: OnError, watch: Watch
+) -> None:
     """End a shadow of this fold version, before anything is restored.
 
     Raises:
@@ -68,6 +71,7 @@ def fence_shadow(cluster: Cluster, settings: Settings, *, on_error: OnError) -> 
         settings,
         transactional_id=f"{cluster.prefix}{SHADOW_SLOT}",
         on_error=on_error,
+        watch=watch,
     )
     try:
         if not publisher.open():
@@ -102,7 +106,8 @@ class Shadow:
                 faster than this.
             RestoreCancelledError: it was stopped.
         """
-        publisher = self._setup.publisher(_ignore)
+        watch = Watch()
+        publisher = self._setup.publisher(_ignore, watch)
         try:
             self._take_id(publisher)
             self._refuse_beside_workers()
@@ -115,6 +120,7 @@ class Shadow:
             raise WorkerFailedError(reason) from error
         finally:
             publisher.drop()
+            watch.close()
         raise WorkerFailedError(f"{PASSES_MAX} passes did not reach the end of the log")
 
     def _take_id(self, publisher: Publisher) -> None:

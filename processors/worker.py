@@ -31,7 +31,7 @@ from foldline.processors.kafka_records import Incoming, Outgoing
 from foldline.processors.partition import Outcome, Partition
 from foldline.processors.shadow import fence_shadow
 from foldline.processors.worker_assignment import RUNNING, Assignment, Owned
-from foldline.processors.worker_health import Health
+from foldline.processors.worker_health import STUCK_MS, Health
 from foldline.processors.worker_intake import Intake
 from foldline.processors.worker_metrics import WorkerMetrics
 from foldline.processors.worker_publisher import (
@@ -40,6 +40,7 @@ from foldline.processors.worker_publisher import (
 )
 from foldline.processors.worker_setup import Setup
 from foldline.processors.worker_verdicts import VerdictSender
+from foldline.processors.worker_watch import Watch
 from foldline.schemas.state import FOLD_VERSION
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Worker:
         self.health = health
         health.metrics = self.metrics.text
         self.consumer: Any = setup.consumer(self._on_error)
-        self._publisher = setup.publisher(self._on_error)
+        self._watch = Watch()
+        self._publisher = setup.publisher(self._on_error, self._watch)
         self.assignment = Assignment(
             self.consumer,
             setup.ways,
@@ -141,7 +143,8 @@ class Worker:
         self.subscribe()
         try:
             while not self._stopping.is_set():
-                self.turn()
+                with self._watch.step("a turn of the loop", within_ms=STUCK_MS):
+                    self.turn()
         finally:
             self.leave()
 
@@ -347,7 +350,12 @@ class Worker:
 
     def _fence_shadow(self) -> None:
         """A shadow of our fold version ends where we begin."""
-        fence_shadow(self._setup.cluster, self._settings, on_error=self._on_error)
+        fence_shadow(
+            self._setup.cluster,
+            self._settings,
+            on_error=self._on_error,
+            watch=self._watch,
+        )
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None:
@@ -394,10 +402,12 @@ class Worker:
         """Write the tables, leave the group, send the last verdicts."""
         self.health.turned("it ends")
         self.health.metrics = bytes
-        self.consumer.close()  # the last callbacks: partitions are revoked in here
-        self.assignment.close()
-        self._verdicts.close()
-        self._publisher.drop()
+        with self._watch.step("the leaving", within_ms=STUCK_MS):
+            self.consumer.close()  # the last callbacks: partitions are revoked in here
+            self.assignment.close()
+            self._verdicts.close()
+            self._publisher.drop()
+        self._watch.close()
 
 
 _OUT_OF_RANGE = frozenset(

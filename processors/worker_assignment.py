@@ -221,7 +221,7 @@ class Assignment:
 
     def _restore_later(self, owned: Owned, reason: str) -> None:
         _logger.warning("partition %d cannot be restored now: %s", owned.index, reason)
-        owned.phase, owned.reason = BLOCKED, reason
+        owned.phase, owned.reason = BLOCKED, f"it cannot be restored now: {reason}"
         owned.wait()
 
     def _unblock(self, owned: Owned, *, open_for_work: bool) -> None:

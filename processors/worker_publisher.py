@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from foldline.faults import crash_point
 from foldline.kafka import Cluster, OnError, transactional_producer
 from foldline.processors.kafka_records import Outgoing
+from foldline.processors.worker_watch import Watch
 from foldline.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 INIT_TIMEOUT_MS = 5_000
 """How long one try to begin under a transactional.id takes; then it is made again."""
+
+OVERTIME_MS = 5_000
+"""How much longer than its time-out a call may take before the process is ended."""
 
 FULL_QUEUE_POLL_MS = 50
 """How long one look at a full queue of the producer takes."""
@@ -69,12 +74,24 @@ class Publisher:
         *,
         transactional_id: str,
         on_error: OnError,
+        watch: Watch,
     ) -> None:
+        """Make none yet.
+
+        Args:
+            cluster: where.
+            settings: for its clients; `transaction_timeout_ms` bounds each call.
+            transactional_id: whose transactions.
+            on_error: is told what a client says of itself.
+            watch: ends the process when a call outlasts its time-out by OVERTIME_MS.
+        """
         self._cluster = cluster
         self._settings = settings
         self._id = transactional_id
         self._on_error = on_error
         self._timeout_s = settings.transaction_timeout_ms / 1000
+        self._watch = watch
+        self._bound_ms = settings.transaction_timeout_ms + OVERTIME_MS
         self._producer: Any = None
         self._failed: KafkaError | None = None
 
@@ -96,7 +113,8 @@ class Publisher:
             on_error=self._on_error,
         )
         try:
-            producer.init_transactions(INIT_TIMEOUT_MS / 1000)
+            with self._watch.step("init_transactions", within_ms=self._bound_ms):
+                producer.init_transactions(INIT_TIMEOUT_MS / 1000)
         except KafkaException as failure:
             error = _error_of(failure)
             _let_go(producer)
@@ -195,7 +213,8 @@ class Publisher:
             LostProducerError: nobody knows.
         """
         try:
-            self._producer.abort_transaction(self._timeout_s)
+            with self._watch.step("abort_transaction", within_ms=self._bound_ms):
+                self._producer.abort_transaction(self._timeout_s)
         except KafkaException as failure:
             error = _error_of(failure)
             reason = f"abort: {_words(error)}"
@@ -214,7 +233,8 @@ class Publisher:
         or loses it. The producer, asked again, says what it was.
         """
         try:
-            return call(timeout_s)
+            with self._watch.step(call.__name__, within_ms=self._bound_ms):
+                return call(timeout_s)
         except KafkaException as failure:
             raise self._sorted(failure) from failure
         except SystemError as failure:
@@ -227,7 +247,9 @@ class Publisher:
     def _do(self, call: Callable[..., Any], *arguments: Any) -> None:
         timeout = (self._timeout_s,) if call.__name__ != "begin_transaction" else ()
         try:
-            call(*arguments, *timeout)
+            with self._watch.step(call.__name__, within_ms=self._bound_ms):
+                crash_point("CP_WORKER_IN_CALL")
+                call(*arguments, *timeout)
         except KafkaException as failure:
             raise self._sorted(failure) from failure
 

@@ -18,6 +18,7 @@ from foldline.processors.worker_health import Health
 from foldline.processors.worker_publisher import Publisher
 from foldline.processors.worker_schemas import FetchedSchemas
 from foldline.processors.worker_slot import Slot
+from foldline.processors.worker_watch import Watch
 from foldline.schemas.codec import Codec
 from foldline.schemas.registry_client import RegistryClient, registry_of
 from foldline.schemas.state import FOLD_VERSION
@@ -121,13 +122,14 @@ class Setup:
             on_error=on_error,
         )
 
-    def publisher(self, on_error: OnError) -> Publisher:
+    def publisher(self, on_error: OnError, watch: Watch) -> Publisher:
         """What publishes under this slot's transactional.id."""
         return Publisher(
             self.cluster,
             self.settings,
             transactional_id=self.transactional_id,
             on_error=on_error,
+            watch=watch,
         )
 
     def close(self) -> None:

@@ -170,7 +170,7 @@ def test_a_full_disk_stops_partitions_with_a_word_and_space_starts_them_again(
                 feed.tell(20)
                 feed.flush()
                 feed.take(0.2)
-            assert "table cannot be written" in ask(port, "/readyz")[1]
+            assert "No space left on device" in ask(port, "/readyz")[1]
             filler.unlink()
             feed.settle()
             wait_until(

@@ -18,6 +18,7 @@ from foldline.processors.worker import Worker as Inside
 from foldline.processors.worker_assignment import RUNNING
 from foldline.processors.worker_health import Health
 from foldline.processors.worker_setup import Setup
+from foldline.processors.worker_watch import EXIT_CODE
 from foldline.schemas.codec import encode_content
 from foldline.schemas.events import TurnStarted
 from foldline.schemas.verdicts import ACCEPTED, DUPLICATE, ILLEGAL, TOO_LARGE
@@ -49,6 +50,22 @@ def test_aborted_batches_are_run_again_to_the_same_bytes(make_fresh_log: MakeLog
     checked = check(log, feed.answers, tables=[worker.state_dir])
     assert checked.aborted > 0
     assert worker.said().count("aborted and run again") > 3
+
+
+def test_a_worker_that_hangs_in_a_call_of_its_client_ends_and_the_next_one_goes_on(
+    make_fresh_log: MakeLog,
+) -> None:
+    log = make_fresh_log(partitions=2, transaction_timeout_ms=1_000)
+    feed = Feed(log, seed=8)
+    feed.tell(50)
+    hanging = {"FOLDLINE_HANG_AT": "CP_WORKER_IN_CALL:2"}
+    with running_worker(log, environment=hanging) as worker:
+        assert worker.process.wait(timeout_s=60) == EXIT_CODE
+        assert "send_offsets_to_transaction has not ended" in worker.said()
+    with running_worker(log) as worker:
+        feed.settle()
+        assert worker.terminate() == 0
+    check(log, feed.answers, tables=[worker.state_dir])
 
 
 def test_a_lost_reply_to_a_commit_is_answered_by_a_restore(

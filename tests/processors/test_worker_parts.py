@@ -1,12 +1,15 @@
 """What a worker is made of, without a broker: its slot, and what it says of itself."""
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from foldline.cli.failures import STORAGE
 from foldline.errors import SlotTakenError
 from foldline.processors.worker_health import Health, HealthServer
 from foldline.processors.worker_slot import Slot
+from foldline.processors.worker_watch import EXIT_CODE, TICK_MS, Watch
 from foldline.settings import Settings
 from tests.cluster.processes import ask
 
@@ -52,3 +55,29 @@ def test_health_says_what_is_waited_for_and_metrics_once_there_are_any() -> None
         assert ask(server.port, "/secrets")[0] == 404
     finally:
         server.close()
+
+
+def test_a_step_that_outlasts_its_bound_ends_the_process_and_says_where_it_was() -> None:
+    ended = threading.Event()
+    words: list[str] = []
+
+    def end(what: str) -> None:
+        words.append(what)
+        ended.set()
+
+    watch = Watch(end=end)
+    with watch.step("a short one", within_ms=60_000):
+        pass
+    with (
+        watch.step("the batch", within_ms=60_000),
+        watch.step("send_offsets", within_ms=TICK_MS),
+    ):
+        assert ended.wait(30)
+    watch.close()
+    assert len(words) == 1
+    assert f"send_offsets has not ended after {TICK_MS} ms" in words[0]
+    assert "test_a_step_that_outlasts_its_bound" in words[0]
+
+
+def test_a_stuck_worker_ends_as_one_that_cannot_use_its_log() -> None:
+    assert EXIT_CODE == STORAGE
