@@ -18,6 +18,7 @@ FoldlineError
 │   ├── NoRecordError         a topic has no such record, or not any more
 │   ├── TopicDriftError       topics are not as a log needs them: nothing was started
 │   ├── NoRulesError          nothing says which rules are in force
+│   ├── NoWorkerError         nobody answers the appends of a log on Kafka
 │   ├── SlotTakenError        another worker has this slot's folder
 │   ├── WorkerFencedError     another worker has this slot's transactional.id
 │   ├── WorkerFailedError     a worker's Kafka client is beyond repair
@@ -283,7 +284,7 @@ class SlotTakenError(LogError):
     """Raised when another process of this machine works in a worker's slot.
 
     Operator action: end that process, or give this one another FOLDLINE_WORKER_SLOT
-    (or none: then the first free one is taken).
+    (or none: then the first free one of the folder is taken).
     """
 
     def __init__(self, slot: str, folder: str) -> None:
@@ -306,6 +307,19 @@ class NoRulesError(LogError):
         super().__init__(
             f"{url}: nothing says which rules are in force; run `foldline topics upgrade`"
         )
+
+
+class NoWorkerError(LogError):
+    """Raised by who looks before appending, when no worker is in a log's group.
+
+    Operator action: start a `foldline worker` of this log.
+    """
+
+    retryable = True
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(f"{url}: no worker answers appends; start a `foldline worker`")
 
 
 class WorkerFencedError(LogError):

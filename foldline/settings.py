@@ -5,10 +5,11 @@ FOLDLINE_BLOBS      a folder for blobs, or s3://bucket/prefix; default: beside t
 
 A name with a part in it takes two underscores: any librdkafka property is
 `FOLDLINE_KAFKA__EXTRA__SASL_USERNAME` (underscores become dots) or a key of the JSON
-object `FOLDLINE_KAFKA__EXTRA`.
+object `FOLDLINE_KAFKA__EXTRA`; where both name a property, its own variable counts.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -22,7 +23,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from foldline.errors import SettingsError
 
@@ -74,6 +81,16 @@ class KafkaSettings(BaseModel):
     @classmethod
     def _dotted(cls, extra: dict[str, str]) -> dict[str, str]:
         return {name.lower().replace("_", "."): text for name, text in extra.items()}
+
+
+class _Environment(EnvSettingsSource):
+    """The environment, whatever the order of its variables."""
+
+    def explode_env_vars(
+        self, field_name: str, field: FieldInfo, env_vars: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        """Lay a JSON object down first, then put what has a variable of its own on it."""
+        return super().explode_env_vars(field_name, field, dict(sorted(env_vars.items())))
 
 
 class Settings(BaseSettings):
@@ -189,6 +206,19 @@ class Settings(BaseSettings):
     """The port of a worker's health and metrics; 0: any free one, -1: none."""
     import_record_max_bytes: _Size = 64 * 1024 * 1024
     """The longest line that an importer takes in; a longer one is rejected."""
+
+    @classmethod
+    def settings_customise_sources(  # the signature is the library's
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given in Python, then the environment; no files."""
+        del env_settings, dotenv_settings, file_secret_settings
+        return init_settings, _Environment(settings_cls)
 
     @field_validator("lease_renew_ms")
     @classmethod

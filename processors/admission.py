@@ -19,7 +19,7 @@ writer is known to be allowed.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -52,7 +52,8 @@ from foldline.schemas.verdicts import (
 )
 
 RULES_VERSION = 1
-"""The version of these rules, written into every event that they admit."""
+"""The newest version of the rules, and the one that counts where nothing says another:
+it is written into every event that it admits."""
 
 ENVELOPE_MARGIN_BYTES = 64_000
 """More than any envelope takes, so that what is taken in always fits out."""
@@ -104,21 +105,28 @@ def log_time(state: SessionState | None, clock: int) -> int:
     return clock if state is None else max(state.recorded_at, clock)
 
 
-def admit(state: SessionState | None, append: Append, *, now: int) -> Decision:
+def admit(
+    state: SessionState | None,
+    append: Append,
+    *,
+    now: int,
+    rules_version: int = RULES_VERSION,
+) -> Decision:
     """Answer one append.
 
     Args:
         state: the session's state; None if it has no event.
         append: what a writer asks to record.
         now: log time in microseconds (see `log_time`).
+        rules_version: the version that is in force, one of `JUDGES`.
     """
     event = bounded(append.event)
     if event is not append.event:
         append = replace(append, event=event)
-    refusal = _refusal(state, append, now)
+    refusal = JUDGES[rules_version](state, append, now)
     if refusal is not None:
-        return Decision(_verdict(state, append, now, refusal))
-    envelope = _completed(state, append, now)
+        return Decision(_verdict(state, append, now, refusal, rules_version))
+    envelope = _completed(state, append, now, rules_version)
     verdict = Verdict.trusted(
         {
             "kind": ACCEPTED,
@@ -132,7 +140,7 @@ def admit(state: SessionState | None, append: Append, *, now: int) -> Decision:
             "related": None,
             "detail": "",
             "append_offset": -1,
-            "rules_version": RULES_VERSION,
+            "rules_version": rules_version,
             "anomalies": anomalies_of(state, envelope, event) if state else (),
         }
     )
@@ -149,6 +157,13 @@ def _refusal(state: SessionState | None, append: Append, now: int) -> _Refusal |
     if refusal is not None or state.mode == MIRRORED:
         return refusal
     return _closed(state, append) or _fenced(state, append) or _illegal(state, append, now)
+
+
+JUDGES: dict[int, Callable[[SessionState | None, Append, int], _Refusal | None]] = {
+    RULES_VERSION: _refusal
+}
+"""How each version of the rules judges that may be in force in a log. Whoever makes a
+version keeps the one before it: new workers judge by that one as long as it counts."""
 
 
 def _malformed(append: Append) -> _Refusal | None:
@@ -340,7 +355,11 @@ def _illegal_by(rule: str, *, related: str | None = None) -> _Refusal:
 
 
 def _verdict(
-    state: SessionState | None, append: Append, now: int, refusal: _Refusal
+    state: SessionState | None,
+    append: Append,
+    now: int,
+    refusal: _Refusal,
+    rules_version: int,
 ) -> Verdict:
     return Verdict(
         kind=refusal.kind,
@@ -353,7 +372,7 @@ def _verdict(
         rule=refusal.rule,
         related=refusal.related,
         detail=refusal.detail,
-        rules_version=RULES_VERSION,
+        rules_version=rules_version,
     )
 
 
@@ -380,11 +399,13 @@ def overruled(
     )
 
 
-def _completed(state: SessionState | None, append: Append, now: int) -> Envelope:
+def _completed(
+    state: SessionState | None, append: Append, now: int, rules_version: int
+) -> Envelope:
     """The envelope with what only admission knows."""
     fields = dict(append.envelope.__dict__)
     fields["recorded_at"] = now
-    fields["rules_version"] = RULES_VERSION
+    fields["rules_version"] = rules_version
     if state is not None:
         fields["seq"] = state.seq + 1
         fields["prev_hash"] = state.chain_head or None

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from foldline.processors.admission import admit, log_time, overruled
+from foldline.processors.admission import RULES_VERSION, admit, log_time, overruled
 from foldline.processors.fold import copy_of, fold_in, initial
 from foldline.processors.stored import StoredEvent, StoredSnapshot
 from foldline.schemas.codec import MAX_EVENT_BYTES, encode_envelope
@@ -60,6 +60,7 @@ class Ways:
     schemas: LocalRegistry
     clock: Clock
     snapshot_every: int
+    rules_version: int = RULES_VERSION
 
 
 @dataclass(slots=True)
@@ -100,7 +101,8 @@ def admit_batch(appends: Sequence[Append], *, ways: Ways) -> Batch:
 def _answer(
     batch: Batch, state: SessionState | None, append: Append, ways: Ways
 ) -> Verdict:
-    decision = admit(state, append, now=log_time(state, ways.clock()))
+    now = log_time(state, ways.clock())
+    decision = admit(state, append, now=now, rules_version=ways.rules_version)
     envelope = decision.envelope
     if envelope is None:
         return decision.verdict

@@ -37,6 +37,7 @@ from foldline.schemas.events import (
     ContextPruned,
     ForeignRecord,
     GoalSet,
+    HandedOff,
     HarnessStateSet,
     HistoryRewound,
     HookRan,
@@ -313,7 +314,11 @@ def _fold_of(event: KnownEvent) -> _Fold:
         ):
             return _in_force
         case (
-            SubagentStarted() | SubagentEnded() | RetryScheduled() | CancellationRequested()
+            SubagentStarted()
+            | SubagentEnded()
+            | HandedOff()
+            | RetryScheduled()
+            | CancellationRequested()
         ):
             return _runtime
         case _:
@@ -634,7 +639,9 @@ def _in_force(
 def _runtime(
     state: SessionState,
     envelope: Envelope,
-    event: SubagentStarted | SubagentEnded | RetryScheduled | CancellationRequested,
+    event: (
+        SubagentStarted | SubagentEnded | HandedOff | RetryScheduled | CancellationRequested
+    ),
 ) -> None:
     match event:
         case SubagentStarted():
@@ -642,6 +649,8 @@ def _runtime(
             put(state, "subagents", state.subagents, event.child_session_id, child)
         case SubagentEnded():
             state.subagents.pop(event.child_session_id, None)
+        case HandedOff():
+            state.agent = event.to_agent
         case RetryScheduled():
             retry = Retry(
                 event.target,

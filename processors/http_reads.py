@@ -98,16 +98,18 @@ class HttpReads:
         min_seq: int = 0,
     ) -> Iterator[StoredEvent]:
         """Events with after_seq < seq <= upto_seq, undecoded, in order, page by page."""
-        if min_seq:
-            self.state(session_id, min_seq=min_seq)
         more = after_seq < INT64_MAX
         while more:
             params: dict[str, str | int] = {"after_seq": after_seq, "limit": PAGE_EVENTS}
             if upto_seq is not None:
                 params["upto_seq"] = max(min(upto_seq, INT64_MAX), -1)
-            answer = self._events(session_id, params)
+            if min_seq:  # the first page only: what was there once stays
+                params["min_seq"] = min_seq
+            wait_ms = self._read_ms if min_seq else 0
+            answer = self._events(session_id, params, wait_ms=wait_ms)
             if answer is None:
                 return
+            min_seq = 0
             more = MORE in answer.headers
             for event in unpack_events(answer.content):
                 yield event

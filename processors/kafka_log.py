@@ -11,6 +11,7 @@ all that was committed when it was asked.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -278,10 +279,17 @@ class KafkaLog(ReadingLog):
             raise LogUnavailableError(self.url, str(error)) from error
 
     def warm_up(self) -> None:
-        """Connect: the verdicts' place, the schemas, and what reads come from."""
-        self._open_appends()
-        self._codec.warm_up(self._registry.event_ids())
-        self._open_reads().warm_up()
+        """Connect: the verdicts' place, the schemas, and what reads come from.
+
+        A registry has no question for many ids at once: they are asked for while
+        brokers answer.
+        """
+        with ThreadPoolExecutor(1) as beside:
+            ids = beside.submit(self._registry.event_ids)
+            self._open_appends()
+            self._open_reads().warm_up()
+        with self._registry_needed():
+            self._codec.warm_up(ids.result())
 
     def close(self) -> None:
         """Let go of connections, threads and the private replica."""

@@ -81,6 +81,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "SessionCancelled": ("reason",),
     "SubagentStarted": ("child_session_id", "call_id"),
     "SubagentEnded": ("child_session_id",),
+    "HandedOff": ("to_agent",),
     "RetryScheduled": ("target",),
     "CancellationRequested": ("target", "target_id", "reason"),
     "HarnessStateSet": ("state_namespace", "key"),

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from foldline.errors import LogUnavailableError
@@ -78,6 +78,10 @@ class MemoryLog:
     def codec(self) -> Codec:
         """What decodes this log's events."""
         return self._codec
+
+    def put_in_force(self, rules_version: int) -> None:
+        """Judge by this version of the rules from the next append on."""
+        self._ways = replace(self._ways, rules_version=rules_version)
 
     def append(self, appends: Sequence[Append]) -> list[Verdict]:
         """Answer appends, in order."""

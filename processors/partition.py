@@ -17,7 +17,7 @@ from foldline.errors import (
     NoAppendError,
     RegistryUnavailableError,
 )
-from foldline.processors.admission import RULES_VERSION, admit, log_time, overruled
+from foldline.processors.admission import JUDGES, admit, log_time, overruled
 from foldline.processors.fold import fold_in
 from foldline.processors.kafka_records import (
     Incoming,
@@ -231,7 +231,10 @@ class Partition:
             try:
                 self._answer(record, headers, outcome)
             except NoAppendError as error:
-                self._answers.no_append(outcome, record, headers, error)
+                version = self._rules.version
+                self._answers.no_append(
+                    outcome, record, headers, error, rules_version=version
+                )
             except (_BlockedError, NewerFormatError, RegistryUnavailableError) as error:
                 outcome.blocked = f"at offset {record.offset}: {error}"
                 break
@@ -254,7 +257,7 @@ class Partition:
                 "foreign_key", "the key is not the envelope's session_id", MISROUTED
             )
         now = log_time(state, record.timestamp_us)
-        verdict, envelope = admit(state, append, now=now)
+        verdict, envelope = admit(state, append, now=now, rules_version=self._rules.version)
         if envelope is None:
             self._answers.refused(outcome, record, headers, append, verdict)
             return
@@ -279,14 +282,20 @@ class Partition:
         self._answers.verdict(outcome, record, headers, verdict)
 
     def _session_of(self, key: bytes | None) -> str:
-        if self._rules.version == 0:
-            raise NoAppendError("no_rules", NO_RULES)
+        if self._rules.version not in JUDGES:
+            self._refuse_to_judge()
         if not key or key[0] == 0:
             raise NoAppendError("bad_key", "the key is no session id")
         try:
             return key.decode()
         except UnicodeDecodeError as error:
             raise NoAppendError("bad_key", "the key is not UTF-8") from error
+
+    def _refuse_to_judge(self) -> None:
+        """Under rules that are not known here, whoever put them in force or restored."""
+        if self._rules.version == 0:
+            raise NoAppendError("no_rules", NO_RULES)
+        raise _unknown_rules(self._rules.version, "is in force")
 
     def _place(self, session_id: str) -> int:
         return partition_for(session_id, self._partitions)
@@ -320,11 +329,8 @@ class Partition:
             rules = self._records.unframe_record(RulesInForce, record.value)
         except DecodeError as error:
             raise NoAppendError("bad_control", error.reason) from error
-        if rules.rules_version != RULES_VERSION:
-            raise _BlockedError(
-                f"rules version {rules.rules_version} comes into force, this worker knows "
-                f"{RULES_VERSION}: upgrade it"
-            )
+        if rules.rules_version not in JUDGES:
+            raise _unknown_rules(rules.rules_version, "comes into force")
         if rules.partitions != self._partitions:
             raise _BlockedError(
                 f"the control record is of a log of {rules.partitions} partitions, this "
@@ -436,6 +442,12 @@ class Partition:
         self._folded_at_flush = self._folded_handed
         self._states.handed_over()
         self._dirty.handed_over()
+
+
+def _unknown_rules(version: int, what: str) -> _BlockedError:
+    known = ", ".join(map(str, sorted(JUDGES)))
+    reason = f"rules version {version} {what}, this worker knows {known}: upgrade it"
+    return _BlockedError(reason)
 
 
 def _misplaced(state: SessionState, recorded: Recorded) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from foldline.errors import NoAppendError
-from foldline.processors.admission import RULES_VERSION
 from foldline.processors.kafka_records import (
     APPEND_OFFSET,
     CE_ID,
@@ -135,7 +134,13 @@ class Answers:
         self._reject(outcome, record, frame_record(self._ids.refused_append, pointer))
 
     def no_append(
-        self, outcome: Outcome, record: Incoming, headers: HeaderMap, error: NoAppendError
+        self,
+        outcome: Outcome,
+        record: Incoming,
+        headers: HeaderMap,
+        error: NoAppendError,
+        *,
+        rules_version: int,
     ) -> None:
         """What could not be asked: a dead letter, answered through its headers."""
         verdict = Verdict(
@@ -144,7 +149,7 @@ class Answers:
             event_id=_text(headers.get("ce_id")),
             recorded_at=record.timestamp_us,
             detail=short(error.reason),
-            rules_version=RULES_VERSION,
+            rules_version=rules_version,
         )
         self.verdict(outcome, record, headers, verdict)
         self._dead_letter(outcome, record, verdict, error.word)

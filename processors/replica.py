@@ -283,6 +283,7 @@ class Replica:
             for partition, messages in self._topic.poll().items():
                 part = self._parts.get(partition)
                 if part is not None and not part.stopped and not part.retry_at:
+                    part.seen_end = max(part.seen_end, self._topic.seen_end(partition))
                     self._sheltered(part, messages)
             self._try_again()
         except KafkaException as error:
@@ -306,6 +307,7 @@ class Replica:
 
     def _take_in(self, part: Part, messages: Sequence[Any]) -> None:
         polled = polled_of(self._folder.name(part.partition), messages)
+        part.read_bytes += sum(len(m.value() or b"") for m in messages if not m.error())
         for offset in polled.skipped:
             self.skipped += 1
             name = self._folder.name(part.partition)

@@ -23,6 +23,8 @@ class Progress:
     sessions: int
     events: int
     problem: str = ""
+    read_bytes: int = 0
+    """Bytes of values that brokers have sent of it since it was opened."""
 
     @property
     def complete(self) -> bool:
@@ -89,6 +91,7 @@ class Part:
     end: SharedAnswer
     changed: threading.Condition = field(default_factory=threading.Condition)
     seen_end: int = 0
+    read_bytes: int = 0
     synced: bool = False
     """Whether a read has waited for its end once: from then on it is kept near it."""
     stopped: FoldlineError | None = None
@@ -109,6 +112,7 @@ class Part:
             store.session_count,
             store.event_count,
             str(self.stopped or self.trouble),
+            self.read_bytes,
         )
 
     def reached(self, session_id: str, seq: int) -> bool:

@@ -187,6 +187,13 @@ class EventsTopic:
             found.setdefault(message.partition(), []).append(message)
         return found
 
+    def seen_end(self, partition: int) -> int:
+        """The end that the last fetch told of; -1 before the first. Asks nobody."""
+        with self._gate.inside():
+            place = TopicPartition(self.name, partition)
+            bounds = self._consumer.get_watermark_offsets(place, cached=True)
+        return max(bounds[1], -1) if bounds else -1
+
     def close(self) -> None:
         """Let go of the connections."""
         if self._gate.close():

@@ -22,6 +22,7 @@ from foldline.schemas.events import (
     CompactionStarted,
     ConstraintLifted,
     ConstraintSet,
+    HandedOff,
     HarnessStateSet,
     HistoryRewound,
     InputProvided,
@@ -140,6 +141,7 @@ RULES: dict[str, str] = {
     "checkpoint_seq": "upto_seq is not the session's last seq",
     "subagent_exists": "a child of this id is open",
     "no_such_subagent": "no child of this id is open",
+    "not_its_agent": "an agent hands off a session that it works in",
     "unknown_type": "a writer may not decide by an event this log does not know",
 }
 """Every rule by name, with what it says."""
@@ -652,6 +654,8 @@ def _session_rule(state: SessionState, append: Append, now: int) -> str:  # noqa
         case SubagentEnded():
             is_open = event.child_session_id in state.subagents
             return "" if is_open else "no_such_subagent"
+        case HandedOff():
+            return "" if event.from_agent == state.agent else "not_its_agent"
         case _:
             return ""
 

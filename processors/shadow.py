@@ -15,14 +15,11 @@ Two that publish to one topic would let an older state replace a newer one. So:
 """
 
 import logging
-from concurrent.futures import Future
 from threading import Event
-from typing import Any, cast
-
-from confluent_kafka import KafkaException
 
 from foldline.errors import LogUnavailableError, WorkerFailedError
-from foldline.kafka import Cluster, OnError, admin, fold_mark
+from foldline.kafka import Cluster, OnError, fold_mark
+from foldline.kafka_ready import group_members
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.partition import Flush, Position, Rules
 from foldline.processors.partition_restore import restore_partition
@@ -52,8 +49,6 @@ PUBLISH_BYTES = 8 * 1024 * 1024
 
 PASSES_MAX = 100
 """How often it looks at every partition; then the log grows faster than it folds."""
-
-DESCRIBE_TIMEOUT_MS = 10_000
 
 _logger = logging.getLogger("foldline.worker")
 
@@ -104,6 +99,7 @@ class Shadow:
         Raises:
             WorkerFailedError: workers of this fold version are there, or the log grows
                 faster than this.
+            LogUnavailableError: the brokers do not say who is in the group.
             RestoreCancelledError: it was stopped.
         """
         watch = Watch()
@@ -128,16 +124,9 @@ class Shadow:
             self._stopped.wait(1)
 
     def _refuse_beside_workers(self) -> None:
-        client: Any = admin(self._setup.cluster, self._setup.settings)
-        group = self._names.group
-        futures = client.describe_consumer_groups([group])
-        future = cast("dict[str, Future[Any]]", futures)[group]
-        try:
-            members = future.result(DESCRIBE_TIMEOUT_MS / 1000).members
-        except KafkaException:
-            return  # there is no such group yet: no worker ever was
+        members = group_members(self._setup.cluster, self._setup.settings)
         mark = fold_mark(FOLD_VERSION)
-        if any(member.client_id.endswith(mark) for member in members):
+        if any(client_id.endswith(mark) for client_id in members):
             raise WorkerFailedError(
                 f"workers of fold version {FOLD_VERSION} run already: they need no shadow"
             )

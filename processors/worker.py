@@ -114,6 +114,7 @@ class Worker:
             incremental=setup.protocol.name == "consumer",
             before_restores=self._fence_shadow,
             on_drop=self.metrics.drop,
+            on_restore=self.metrics.restore,
         )
         self.intake = Intake(
             self.consumer,

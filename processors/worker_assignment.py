@@ -75,6 +75,7 @@ class Assignment:
         incremental: bool,
         before_restores: Callable[[], None],
         on_drop: Callable[[Partition], None],
+        on_restore: Callable[[Restored], None],
     ) -> None:
         self._consumer = consumer
         self._ways = ways
@@ -82,6 +83,7 @@ class Assignment:
         self._topic = ways.cluster.names.appends
         self._incremental = incremental
         self._on_drop = on_drop
+        self._on_restore = on_restore
         self._restores = Restores(ways, before=before_restores)
         self.owned: dict[int, Owned] = {}
         self.joined = False
@@ -89,7 +91,11 @@ class Assignment:
     # --- the group's callbacks -------------------------------------------------------
 
     def given(self, consumer: Any, partitions: Iterable[TopicPartition]) -> None:
-        """Take partitions over: nothing is fetched until each is restored."""
+        """Take partitions over: nothing is fetched until each is restored.
+
+        Partitions that somebody added to the topic are no part of the log: they stay
+        paused, or a worker would wait for ever for what is not there.
+        """
         self.joined = True
         indices = sorted(partition.partition for partition in partitions)
         positions = [TopicPartition(self._topic, i, OFFSET_BEGINNING) for i in indices]
@@ -99,7 +105,19 @@ class Assignment:
         consumer.pause(positions)
         _logger.info("given partitions %s", _listed(indices))
         for index in indices:
-            self._restore(index)
+            if index < self._ways.partitions:
+                self._restore(index)
+            else:
+                self._ignore(index)
+
+    def _ignore(self, index: int) -> None:
+        _logger.warning(
+            "partition %d of %s is none of the log's %d: what is written there is never "
+            "answered",
+            index,
+            self._topic,
+            self._ways.partitions,
+        )
 
     def revoked(self, _consumer: Any, partitions: Iterable[TopicPartition]) -> None:
         """Give partitions up: what is committed is written, the rest forgotten."""
@@ -202,6 +220,7 @@ class Assignment:
                 owned.partition, owned.table = result.partition, result.table
                 owned.phase, owned.reason = RESTORED, ""
                 owned.flushed_s = time.monotonic()
+                self._on_restore(result)
                 _logger.info(
                     "partition %d: restored in %d ms, %s events folded, appends from %d",
                     owned.index,

@@ -14,6 +14,7 @@ from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from foldline.processors.partition import Counters, Partition
+from foldline.processors.restore_ways import Restored
 from foldline.processors.worker_assignment import (
     BLOCKED,
     FAILED,
@@ -27,6 +28,8 @@ _PREFIX = "foldline_worker_"
 _PHASES = (RESTORING, RESTORED, RUNNING, BLOCKED, FAILED)
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 _TIMES_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
+_RESTORE_TIMES_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800)
 
 
 class WorkerMetrics:
@@ -44,6 +47,10 @@ class WorkerMetrics:
         self.commit_s = self._histogram(
             "commit_seconds", "Time from begin to commit of a transaction.", _TIMES_S
         )
+        self.restore_s = self._histogram(
+            "restore_seconds", "Time that a partition was restored.", _RESTORE_TIMES_S
+        )
+        self.restored = self._total("restored_events", "Events that restores folded.")
         self.aborts = self._total("aborts", "Transactions that were aborted and run again.")
         self.fences = self._total("fences", "Times that the producer was fenced.")
         self.losses = self._total("producer_losses", "Times that everything was restored.")
@@ -66,6 +73,11 @@ class WorkerMetrics:
     def drop(self, partition: Partition) -> None:
         """Keep the counts of a partition that goes elsewhere."""
         _add(self._gone, partition.counters)
+
+    def restore(self, restored: Restored) -> None:
+        """Note that a partition is back: so long it was not worked on here."""
+        self.restore_s.observe(restored.took_ms / 1000)
+        self.restored.inc(restored.refolded)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""

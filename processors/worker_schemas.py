@@ -3,27 +3,45 @@
 Admission runs in the poll loop and must not wait for a registry. It asks this source,
 which answers from memory or says at once that it cannot; the partition is paused, a
 thread fetches the text with back-off, and the partition goes on.
+
+A registry may lag behind the one that registered a schema, so an id that it does not know
+is asked for again. Whoever may write to a topic can name an id that never was: after
+`UNKNOWN_AFTER_MS` of such answers nobody waits for it any more.
 """
 
+import logging
 import threading
+import time
 from collections.abc import Iterable
 
 from foldline.errors import RegistryUnavailableError
 from foldline.schemas.registry_client import RegistryClient
+
+_logger = logging.getLogger("foldline.worker")
 
 BACK_OFF_MS = 250
 """The first pause between two tries to fetch a text; then twice as long each time."""
 
 BACK_OFF_MAX_MS = 10_000
 
+UNKNOWN_AFTER_MS = 10_000
+"""How long a registry must have said that it has no such id, until that is believed."""
+
+DENIED_MAX = 1_000
+"""Of how many ids it is remembered that a registry does not know them."""
+
 
 class FetchedSchemas:
     """A `SchemaSource` that never waits. Any thread may ask."""
 
-    def __init__(self, registry: RegistryClient) -> None:
+    def __init__(
+        self, registry: RegistryClient, *, unknown_after_ms: int = UNKNOWN_AFTER_MS
+    ) -> None:
         self._registry = registry
+        self._unknown_after_s = unknown_after_ms / 1000
         self._texts: dict[int, str] = {}
         self._wanted: set[int] = set()
+        self._denied: dict[int, tuple[float, float]] = {}  # first and last time
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(
@@ -36,13 +54,14 @@ class FetchedSchemas:
 
         Raises:
             RegistryUnavailableError: not here yet.
+            KeyError: the registry has said for long enough that it has no such id.
         """
         text = self._texts.get(schema_id)
         if text is not None:
             return text
-        with self._changed:
-            self._wanted.add(schema_id)
-            self._changed.notify_all()
+        self.want((schema_id,))
+        if self._is_unknown(schema_id):
+            raise KeyError(schema_id)
         raise RegistryUnavailableError(
             self._registry.url, f"the text of schema {schema_id} is not here yet"
         )
@@ -73,11 +92,31 @@ class FetchedSchemas:
         try:
             text = self._registry.schema_of(schema_id)
         except KeyError:
-            return False  # the control record names it: it will be there, or nobody knows
+            self._deny(schema_id)
+            return False
         self._texts[schema_id] = text
         with self._changed:
             self._wanted.discard(schema_id)
+            self._denied.pop(schema_id, None)
         return True
+
+    def _deny(self, schema_id: int) -> None:
+        """Note that the registry says that it has no such id.
+
+        Once that is believed nobody asks for it, until somebody wants it again.
+        """
+        now_s = time.monotonic()
+        with self._changed:
+            first_s, _ = self._denied.get(schema_id, (now_s, now_s))
+            self._denied[schema_id] = first_s, now_s
+            if self._is_unknown(schema_id):
+                self._wanted.discard(schema_id)
+            if len(self._denied) > DENIED_MAX:
+                del self._denied[next(iter(self._denied))]
+
+    def _is_unknown(self, schema_id: int) -> bool:
+        first_s, last_s = self._denied.get(schema_id, (0.0, 0.0))
+        return last_s - first_s >= self._unknown_after_s
 
     def _fetch_wanted(self) -> None:
         pause_ms = BACK_OFF_MS
@@ -98,5 +137,9 @@ class FetchedSchemas:
         try:
             fetched = [self._fetch(schema_id) for schema_id in wanted]
         except RegistryUnavailableError:
+            return False
+        except Exception as error:  # noqa: BLE001 - a refused password, an answer that is no JSON
+            if not self._closed:
+                _logger.warning("no schemas from %s: %r", self._registry.url, error)
             return False
         return all(fetched)

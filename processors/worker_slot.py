@@ -3,12 +3,16 @@
 The name makes the transactional.id, so that who takes the slot again aborts what its
 predecessor left open; safety does not come from it but from the group. The folder holds
 the tables of one log; a lock file in it is held as long as the process lives.
+
+Locks keep the workers of one state folder apart. Those of two state folders, on one
+machine or on two of one name, are kept apart by the name: where the settings give none,
+it begins with what the folder was called at random when it was made.
 """
 
 import fcntl
 import os
-import re
-import socket
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +24,8 @@ SLOTS_MAX = 1_000
 
 LOCK = "lock"
 
-_UNFIT = re.compile(r"[^a-zA-Z0-9._-]")
+FOLDER_NAME = "name"
+"""The file that holds the random name of a folder of slots."""
 
 
 class Slot:
@@ -33,7 +38,7 @@ class Slot:
 
     @classmethod
     def take(cls, settings: Settings, *, log_id: str) -> Self:
-        """The slot that the settings name, or the first free one of this host.
+        """The slot that the settings name, or the first free one of the state folder.
 
         Raises:
             SlotTakenError: another process on this machine has it.
@@ -45,12 +50,12 @@ class Slot:
             if slot is None:
                 raise SlotTakenError(settings.worker_slot, str(below))
             return slot
-        host = _UNFIT.sub("_", socket.gethostname())[:48]
+        common = _name_of(below)
         for number in range(SLOTS_MAX):
-            slot = cls._try(f"{host}-{number}", below)
+            slot = cls._try(f"{common}-{number}", below)
             if slot is not None:
                 return slot
-        raise SlotTakenError(f"{host}-0 to {host}-{SLOTS_MAX - 1}", str(below))
+        raise SlotTakenError(f"{common}-0 to {common}-{SLOTS_MAX - 1}", str(below))
 
     @classmethod
     def _try(cls, name: str, below: Path) -> Self | None:
@@ -67,3 +72,17 @@ class Slot:
     def release(self) -> None:
         """Let the slot go; its tables stay for who takes it next."""
         os.close(self._descriptor)
+
+
+def _name_of(folder: Path) -> str:
+    """What a folder of slots is called: made with it, by whoever comes first."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / FOLDER_NAME
+    if not path.exists():
+        own = uuid.uuid4().hex[:12]
+        draft = folder / f"{FOLDER_NAME}.{own}"
+        draft.write_text(own)
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)  # whole, or not at all
+        draft.unlink()
+    return path.read_text()

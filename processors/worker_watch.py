@@ -82,7 +82,7 @@ class Watch:
 
 def _words(step: _Step) -> str:
     """The step, its bound, and where its thread is."""
-    frame = sys._current_frames().get(step.thread_id)  # noqa: SLF001 - the only way to it
+    frame = sys._current_frames().get(step.thread_id)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the only way to it
     where = traceback.extract_stack(frame, limit=FRAMES_SHOWN)
     lines = " < ".join(f"{at.filename}:{at.lineno} {at.name}" for at in reversed(where))
     return f"{step.name} has not ended after {step.within_ms} ms, in {lines}"

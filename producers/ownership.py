@@ -11,11 +11,12 @@ out before anything else is decided; the tool is not run again for it.
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from foldline.errors import (
+    AppendRefusedError,
+    BlobError,
     EncodeError,
     FencedError,
     FoldlineError,
@@ -40,7 +41,7 @@ from foldline.schemas.events import (
 )
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
-from foldline.schemas.verdicts import FENCED, Verdict
+from foldline.schemas.verdicts import FENCED, TOO_LARGE, Verdict
 
 Outcome = (
     ToolExecutionCompleted
@@ -180,12 +181,16 @@ class Ownership:
             LogUnavailableError: not recorded yet; `flush` tries again.
             AppendRefusedError: the log knows another end already.
         """
-        draft = self.draft(outcome, turn_id=turn_id)
         try:
-            return await self._record(draft)
-        except (RedactionError, EncodeError) as error:
+            return await self._record(self.draft(outcome, turn_id=turn_id))
+        except (RedactionError, EncodeError, BlobError) as error:
             # The world did change: say so, without what could not be judged or written.
-            return await self._record(_withheld(draft, outcome, error))
+            problem = error
+        except AppendRefusedError as error:
+            if error.verdict.kind != TOO_LARGE:
+                raise
+            problem = error
+        return await self._record(self.draft(_withheld(outcome, problem), turn_id=turn_id))
 
     async def _record(self, draft: Draft) -> Sent:
         future = self._appender.submit([draft])
@@ -293,10 +298,10 @@ class Ownership:
         return body if isinstance(body, str) else ""
 
 
-def _withheld(draft: Draft, outcome: Outcome, error: FoldlineError) -> Draft:
+def _withheld(outcome: Outcome, error: FoldlineError) -> Outcome:
     """The same outcome with a note in the place of its content."""
     where = "output" if hasattr(outcome, "output") else "blocks"
     changed: dict[str, object] = {where: (text_block(f"[not recorded: {error}]"),)}
     if isinstance(outcome, ToolExecutionCompleted):
         changed["exit_code"] = None  # a tool's own: it may be beyond 64 bits
-    return replace(draft, event=outcome.model_copy(update=changed))
+    return outcome.model_copy(update=changed)

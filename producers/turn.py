@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from foldline.errors import (
+    BlobError,
     EncodeError,
     FencedError,
     FoldlineError,
@@ -305,7 +306,7 @@ class ModelCall:
         self._ended = True  # what is sent is recorded, whoever waits for it
         try:
             answers = await self._owner.attempt(self._answered)
-        except (EncodeError, RedactionError):
+        except (EncodeError, RedactionError, BlobError):
             self._ended = False  # nothing of it is: it failed, which is said on leaving
             raise
         calls: dict[str, PendingCall] = {}

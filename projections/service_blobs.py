@@ -12,11 +12,11 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from foldline.errors import BlobError
-from foldline.processors.http_wire import BYTES, of_path_part
+from foldline.processors.http_wire import BYTES, INT64_MAX
 from foldline.processors.named_blobs import blobs_in
 from foldline.projections.reading import event_at
 from foldline.projections.service_access import Appender, Reader
-from foldline.projections.service_node import Node, Serving
+from foldline.projections.service_node import Node, Serving, session_of
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_writing import is_uploaded, note_upload
 from foldline.projections.tokens import Caller
@@ -71,14 +71,14 @@ async def fetch_blob(
     caller: Reader,
     sha256: str,
     session_id: Annotated[str, Query(max_length=2_048)] = "",
-    seq: Annotated[int, Query(ge=0)] = 0,
+    seq: Annotated[int, Query(ge=0, le=INT64_MAX)] = 0,
 ) -> Response:
     """Fetch a blob: one that the tenant uploaded, or that its event at `seq` names."""
     digest = _digest_of(sha256)
     uploads = node.uploads(caller.tenant)
     allowed = await node.reading.run(is_uploaded, uploads, digest)
     if not allowed and session_id:
-        allowed = await _is_named(node, caller, of_path_part(session_id), seq, digest)
+        allowed = await _is_named(node, caller, await session_of(session_id), seq, digest)
     if not allowed:
         raise BlobError(sha256, "it is not in the store")
     return Response(await node.reading.run(node.log.blobs.get, digest), media_type=BYTES)

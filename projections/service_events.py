@@ -1,6 +1,7 @@
 """Routes that read events: a range, a wait for the next ones, their schemas."""
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -9,13 +10,12 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
 from foldline.errors import DecodeError
-from foldline.processors.http_wire import EVENTS, MORE, pack_events
+from foldline.processors.http_wire import EVENTS, INT64_MAX, MORE, pack_events
 from foldline.processors.log import FOLLOW_MAX_EVENTS
 from foldline.processors.stored import StoredEvent
 from foldline.projections.service_access import Reader
-from foldline.projections.service_node import Node, Serving, SessionId
+from foldline.projections.service_node import Int64, Node, Serving, SessionId
 from foldline.projections.service_problems import Problem, no_session
-from foldline.projections.tokens import Caller
 from foldline.projections.views import event_view
 from foldline.schemas.recorded import Recorded
 
@@ -32,6 +32,9 @@ WAIT_MAX_MS = 30_000
 
 SCHEMAS_MAX = 10_000
 
+NEVER_SEQ = 2**62
+"""A seq that no session comes to."""
+
 Types = Annotated[
     str, Query(max_length=4_096, description="Event types, separated by commas.")
 ]
@@ -40,11 +43,12 @@ Types = Annotated[
 class RangeIn(BaseModel):
     """Which events, and how many of them at once."""
 
-    after_seq: int = 0
-    upto_seq: int | None = None
+    after_seq: Int64 = 0
+    upto_seq: Int64 | None = None
     types: Types = ""
     limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
     wait_ms: Annotated[int, Field(ge=0, le=WAIT_MAX_MS)] = 0
+    min_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
 
 
 class Events(BaseModel):
@@ -71,35 +75,32 @@ async def list_events(
 ) -> Any:
     """List a session's events, in order, a page at a time.
 
-    `wait_ms` waits for the first where there is none yet. With `Accept:
+    `wait_ms` waits for the first where there is none yet; `min_seq` waits until the
+    session has come so far, as for a state. With `Accept:
     application/vnd.foldline.events` they come as they are stored: frames of seq (8
     bytes), schema id and length (4 bytes each, big-endian), and the Avro body.
     """
-    known = await _is_known(node, caller, session_id, given.wait_ms)
+    if given.min_seq:
+        await node.state(caller, session_id, min_seq=given.min_seq)
+    node.check_served(session_id)
     page = _Page(node, session_id, given)
-    if known:
+    owner = await node.tenant_of(session_id)
+    if owner == caller.tenant:
         answer = await node.reading.run(page.read, accept)
         if not (given.wait_ms and page.empty):
             return answer
-    await _wait(node, session_id, given.after_seq, given.wait_ms)
-    if not known and await node.tenant_of(session_id) is None:
-        return page.nothing(accept)
-    # A session that was yet to come may be another tenant's now.
-    await node.check_visible(caller, session_id)
-    return await node.reading.run(page.read, accept)
-
-
-async def _is_known(node: Node, caller: Caller, session_id: str, wait_ms: int) -> bool:
-    """Whether there is the session; one that is yet to come may be waited for.
-
-    Raises:
-        Problem: 404, where it is another's, or there is none and nobody waits.
-    """
-    node.check_served(session_id)
-    found = await node.tenant_of(session_id)
-    if found != caller.tenant and not (found is None and wait_ms):
+    elif not given.wait_ms:
         raise no_session(session_id)
-    return found is not None
+    until_s = time.monotonic() + given.wait_ms / 1000
+    if owner in (None, caller.tenant):
+        await _wait(node, session_id, given.after_seq, given.wait_ms)
+        owner = await node.tenant_of(session_id)
+    if owner == caller.tenant:
+        return await node.reading.run(page.read, accept)
+    # Another tenant's is waited for like one that is yet to come, and never comes.
+    left_ms = round((until_s - time.monotonic()) * 1000)
+    await _wait(node, session_id, NEVER_SEQ, left_ms)
+    return page.nothing(accept)
 
 
 async def _wait(node: Node, session_id: str, after_seq: int, wait_ms: int) -> None:
@@ -220,7 +221,7 @@ async def list_schemas(node: Serving, caller: Reader) -> dict[str, str]:  # noqa
 
 
 @router.get("/schemas/{schema_id}", response_model=dict[str, Any])
-async def show_schema(node: Serving, caller: Reader, schema_id: int) -> Response:  # noqa: ARG001 - who may read
+async def show_schema(node: Serving, caller: Reader, schema_id: Int64) -> Response:  # noqa: ARG001 - who may read
     """Show the Avro schema that events of this id were written with."""
     try:
         text = await node.reading.run(node.log.codec.schema_of, schema_id)

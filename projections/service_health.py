@@ -66,6 +66,7 @@ def measure(node: Node) -> None:
     for standing in node.replicated.standings() if node.replicated else ():
         number = str(standing.partition)
         metrics.behind.labels(number).set(max(standing.end - standing.position, 0))
+        metrics.read_bytes.labels(number).set(standing.read_bytes)
         metrics.caught_up.labels(number).set(int(standing.caught_up))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from foldline.errors import FoldlineError
 from foldline.processors.log import Log
 from foldline.projections.service_limits import Lane
 from foldline.schemas.recorded import Recorded
@@ -100,20 +99,26 @@ class Hub:
         for session_id, after_seq in wanted.items():
             try:
                 found = self.log.follow(session_id, after_seq=after_seq, timeout_ms=0)
-            except FoldlineError as error:
+            except Exception as error:  # noqa: BLE001 - one session's trouble is not all of theirs
                 loop.call_soon_threadsafe(self._fail, session_id, error)
             else:
                 if found:
-                    loop.call_soon_threadsafe(self._hand_over, session_id, found)
+                    loop.call_soon_threadsafe(self._hand_over, session_id, after_seq, found)
 
-    def _hand_over(self, session_id: str, found: Found) -> None:
-        """What was found begins behind the lowest seq: none of a waiter's is left out."""
+    def _hand_over(self, session_id: str, after_seq: int, found: Found) -> None:
+        """Give each waiter what it has not seen, so that none of it is left out.
+
+        Who came during the look and has seen less than was looked for waits for the
+        next one: what was found begins too late for it.
+        """
         for waiter in self.waiters.get(session_id, ()):
+            if waiter.after_seq < after_seq:
+                continue
             new = [recorded for recorded in found if recorded.seq > waiter.after_seq]
             if new:
                 _answer(waiter, new)
 
-    def _fail(self, session_id: str, error: FoldlineError) -> None:
+    def _fail(self, session_id: str, error: Exception) -> None:
         for waiter in self.waiters.get(session_id, ()):
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)

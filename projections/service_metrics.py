@@ -46,6 +46,12 @@ class Metrics:
             ("partition",),
             registry=self.registry,
         )
+        self.read_bytes = Gauge(
+            "foldline_service_replica_read_bytes",
+            "Bytes of events that brokers have sent of a partition since the start.",
+            ("partition",),
+            registry=self.registry,
+        )
         self.caught_up = Gauge(
             "foldline_service_replica_caught_up",
             "1 where a partition has been read to its end once.",

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Protocol, cast
 
 from fastapi import Depends, Request
+from pydantic import Field
 
 from foldline.errors import DecodeError
 from foldline.processors.blobs import BlobStore
-from foldline.processors.http_wire import of_path_part
+from foldline.processors.http_wire import INT64_MAX, of_path_part
 from foldline.processors.stored import AuditableLog
 from foldline.projections.service_hub import Hub
 from foldline.projections.service_limits import Lane, Rates
@@ -45,6 +46,7 @@ class Standing:
     end: int
     caught_up: bool
     problem: str = ""
+    read_bytes: int = 0
 
 
 class Replicated(Protocol):
@@ -169,13 +171,28 @@ class Node:
             if not standing.caught_up:
                 raise not_yet(standing)
 
-    async def state(self, caller: Caller, session_id: str) -> SessionState:
-        """The state of a session of the caller's tenant.
+    async def state(
+        self, caller: Caller, session_id: str, *, min_seq: int = 0
+    ) -> SessionState:
+        """The state of a session of the caller's tenant, once it has come to `min_seq`.
 
         Raises:
-            Problem: 404, also where the session is another tenant's; 421; 503.
+            Problem: 404, also where the session is another tenant's; 421; 503, also
+                where it does not come so far in time.
         """
         self.check_served(session_id)
+        state = await self._head(caller, session_id)
+        if state.seq >= min_seq:
+            return state
+        timeout_ms = self.settings.read_wait_ms
+        await self.hub.wait(session_id, after_seq=min_seq - 1, timeout_ms=timeout_ms)
+        state = await self._head(caller, session_id)
+        if state.seq < min_seq:
+            detail = f"the session is at seq {state.seq}, not at {min_seq}"
+            raise Problem(503, "not_so_far", detail, retry_after_s=1)
+        return state
+
+    async def _head(self, caller: Caller, session_id: str) -> SessionState:
         state = await self.reading.run(self.log.state, session_id)
         if state is None or state.tenant != caller.tenant:
             raise no_session(session_id)
@@ -243,12 +260,21 @@ async def session_of(session_id: str) -> str:
     It stands there as it is, or as `~` and base64url.
 
     Raises:
-        Problem: 400, where it is neither.
+        Problem: 400, where it is neither, or what no session can be called.
     """
     try:
-        return of_path_part(session_id)
+        name = of_path_part(session_id)
+        name.encode()
     except DecodeError as error:
         raise Problem(400, "bad_session_id", error.reason) from error
+    except UnicodeEncodeError as error:
+        raise Problem(400, "bad_session_id", "half of a surrogate pair") from error
+    if not name:
+        raise Problem(400, "bad_session_id", "it is empty")
+    return name
 
 
 SessionId = Annotated[str, Depends(session_of)]
+
+Int64 = Annotated[int, Field(ge=-INT64_MAX - 1, le=INT64_MAX)]
+"""A number that every log can be asked for."""

@@ -122,6 +122,10 @@ def handle_problems(app: FastAPI) -> None:
         headers = http.headers
         return Problem(http.status_code, kind, detail, headers=headers).answer()
 
+    async def of_anything(_: Request, error: Exception) -> JSONResponse:  # noqa: ARG001 - it is logged where it is raised again
+        return Problem(500, "internal", "see the service's own log").answer()
+
+    app.add_exception_handler(Exception, of_anything)
     app.add_exception_handler(Problem, of_problem)
     app.add_exception_handler(FoldlineError, of_foldline)
     app.add_exception_handler(RequestValidationError, of_request)

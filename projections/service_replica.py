@@ -57,6 +57,7 @@ class ReplicaNode:
                 found.end,
                 found.partition in self._caught_up,
                 found.problem,
+                found.read_bytes,
             )
             for found in self._replica.progress()
             if found.partition in self._served

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from foldline.processors.http_wire import (
     INDEX,
+    INT64_MAX,
     SNAPSHOTS,
     STATE,
     pack_index,
@@ -21,7 +22,7 @@ from foldline.projections.reading import context_of, resumes_of
 from foldline.projections.recovery import RecoveryPolicy, plan_recovery
 from foldline.projections.render import to_anthropic_messages, to_openai_messages
 from foldline.projections.service_access import Reader
-from foldline.projections.service_node import Node, Serving, SessionId
+from foldline.projections.service_node import Int64, Node, Serving, SessionId
 from foldline.projections.service_problems import Problem, no_session
 from foldline.projections.tokens import Caller
 from foldline.projections.views import plain, session_view, state_view
@@ -116,8 +117,8 @@ async def show_state(
     node: Serving,
     caller: Reader,
     session_id: SessionId,
-    at_seq: int | None = None,
-    min_seq: Annotated[int, Query(ge=0)] = 0,
+    at_seq: Int64 | None = None,
+    min_seq: Annotated[int, Query(ge=0, le=INT64_MAX)] = 0,
     accept: Annotated[str, Header()] = "",
 ) -> Any:
     """Show a session's state, now or as it was at a seq.
@@ -125,27 +126,13 @@ async def show_state(
     `min_seq` waits until the session has come so far: give the seq of your own append
     and you read your own write. It is never older than what was recorded when you asked.
     """
-    state = await node.state(caller, session_id)
-    if state.seq < min_seq:
-        state = await _caught_up(node, caller, session_id, min_seq)
+    state = await node.state(caller, session_id, min_seq=min_seq)
     if at_seq is not None:
         state = await _state_at(node, session_id, at_seq)
     if STATE in accept:
         body = await node.reading.run(encode_snapshot, state)
         return Response(body, media_type=STATE)
     return await node.reading.run(state_view, state)
-
-
-async def _caught_up(
-    node: Node, caller: Caller, session_id: str, min_seq: int
-) -> SessionState:
-    timeout_ms = node.settings.read_wait_ms
-    await node.hub.wait(session_id, after_seq=min_seq - 1, timeout_ms=timeout_ms)
-    state = await node.state(caller, session_id)
-    if state.seq < min_seq:
-        detail = f"the session is at seq {state.seq}, not at {min_seq}"
-        raise Problem(503, "not_so_far", detail, retry_after_s=1)
-    return state
 
 
 async def _state_at(node: Node, session_id: str, at_seq: int) -> SessionState:

@@ -18,6 +18,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from foldline.errors import FoldlineError
+from foldline.processors.http_wire import INT64_MAX
 from foldline.processors.log import FOLLOW_MAX_EVENTS
 from foldline.projections.service_access import Reader
 from foldline.projections.service_events import Types, read_some
@@ -33,6 +34,9 @@ router = APIRouter(tags=["events"])
 RETRY_MS = 1_000
 """When a client whose stream has ended comes back."""
 
+SEQ_DIGITS = 19
+"""How many digits a seq has at the most."""
+
 HEARTBEAT = b": alive\n\n"
 
 _HEADERS = {"x-accel-buffering": "no"}
@@ -47,7 +51,7 @@ async def stream_events(
     node: Serving,
     caller: Reader,
     session_id: SessionId,
-    after_seq: Annotated[int, Query(ge=0)] = 0,
+    after_seq: Annotated[int, Query(ge=0, le=INT64_MAX)] = 0,
     types: Types = "",
     last_event_id: Annotated[str, Header()] = "",
 ) -> StreamingResponse:
@@ -68,7 +72,8 @@ async def stream_events(
 
 
 def _seq_of(last_event_id: str) -> int:
-    if not (last_event_id.isascii() and last_event_id.isdigit()):
+    digits = last_event_id.isascii() and last_event_id.isdigit()
+    if not digits or len(last_event_id) > SEQ_DIGITS or int(last_event_id) > INT64_MAX:
         raise Problem(400, "bad_last_event_id", "Last-Event-ID is no seq")
     return int(last_event_id)
 

@@ -80,6 +80,7 @@ AUTHORITY: dict[str, Authority] = {
     "SessionReopened": "claim",
     "SubagentStarted": "decision",
     "SubagentEnded": "decision",
+    "HandedOff": "decision",
     "RetryScheduled": "decision",
     "CancellationRequested": "external",
     "HookRan": "decision",

@@ -482,7 +482,12 @@ class ToolResultProjected(Event):
 
 
 class PermissionRequested(Event):
-    """A call waits for somebody's permission. Bound to the call and its arguments."""
+    """A call waits for somebody's permission. Bound to the call and its arguments.
+
+    `approvers` are the roles of which a person must have one to answer; empty: anybody
+    who may approve. A request that bubbled up from a subagent names the session at the
+    root of its tree.
+    """
 
     request_id: str
     kind: str = "TOOL"
@@ -491,6 +496,7 @@ class PermissionRequested(Event):
     expires_ms: int | None = None
     root_session_id: str | None = None
     options: tuple[str, ...] = ()
+    approvers: tuple[str, ...] = ()
     display: Blocks
 
 
@@ -684,6 +690,19 @@ class SubagentEnded(Event):
     outcome: str
 
 
+class HandedOff(Event):
+    """Another agent goes on with this session; `call_id` is the call that asked for it.
+
+    The owner stays who it is. Instructions and tools of the agent that takes over are
+    set by events of their own.
+    """
+
+    from_agent: str
+    to_agent: str
+    call_id: str | None = None
+    blocks: Blocks = ()
+
+
 # --- runtime -------------------------------------------------------------------------
 
 
@@ -804,6 +823,7 @@ KnownEvent = (
     | SessionReopened
     | SubagentStarted
     | SubagentEnded
+    | HandedOff
     | RetryScheduled
     | CancellationRequested
     | HookRan

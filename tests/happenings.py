@@ -13,6 +13,7 @@ from foldline.schemas.events import (
     ConstraintLifted,
     ConstraintSet,
     GoalSet,
+    HandedOff,
     HarnessStateSet,
     HistoryRewound,
     InputProvided,
@@ -335,6 +336,11 @@ def harness_state(key: str = "k", **fields: Any) -> HarnessStateSet:
 def child(child_session_id: str = "child") -> SubagentStarted:
     """A child session works."""
     return SubagentStarted(child_session_id=child_session_id)
+
+
+def handed_off(to_agent: str = "reviewer", **fields: Any) -> HandedOff:
+    """Another agent goes on."""
+    return HandedOff(**having(fields, from_agent="coder", to_agent=to_agent))
 
 
 def child_ends(child_session_id: str = "child") -> SubagentEnded:

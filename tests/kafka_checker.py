@@ -41,9 +41,15 @@ from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.snapshots import decode_snapshot, state_hash
 from foldline.schemas.state import FOLD_VERSION, SessionState
-from foldline.schemas.topic_records import CONTROL_KEY, LOW_WATER_KEY, LowWater
+from foldline.schemas.topic_records import (
+    CONTROL_KEY,
+    LOW_WATER_KEY,
+    LowWater,
+    RulesInForce,
+)
 from foldline.schemas.verdicts import ACCEPTED, DUPLICATE, TOO_OLD, Verdict
 from foldline.settings import Settings
+from foldline.topics import partition_for
 from tests.cluster.logs import FreshLog
 
 READ_S = 30.0
@@ -181,6 +187,7 @@ def _rerun(log: FreshLog, index: int, checked: Checked) -> dict[str, list[bytes]
     sessions: set[str] = set()
     for message in read(log, log.names.appends, index):
         if message.key() == CONTROL_KEY:
+            _put_in_force(log, memory, message)
             continue
         now_us = message.timestamp()[1] * 1000
         incoming = Incoming(
@@ -190,14 +197,23 @@ def _rerun(log: FreshLog, index: int, checked: Checked) -> dict[str, list[bytes]
             append = decode_append(incoming, codec)
         except DecodeError:
             continue  # a dead letter
-        if append.envelope.session_id.encode() != message.key():
+        session_id = append.envelope.session_id
+        if session_id.encode() != message.key():
             continue
-        sessions.add(append.envelope.session_id)
+        if partition_for(session_id, log.partitions) != index:
+            continue  # misrouted
+        sessions.add(session_id)
         (answers[message.offset()],) = memory.append([append])
     checked.states.update(
         {s: state for s in sessions if (state := memory.state(s)) is not None}
     )
     return {s: [event.body for event in memory.stored_events(s)] for s in sessions}
+
+
+def _put_in_force(log: FreshLog, memory: MemoryLog, message: Any) -> None:
+    """From here on the memory log judges by these rules, too."""
+    rules = RecordCodec(log.registry).unframe_record(RulesInForce, message.value())
+    memory.put_in_force(rules.rules_version)
 
 
 # --- states --------------------------------------------------------------------------

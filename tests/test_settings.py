@@ -88,6 +88,22 @@ def test_an_owner_renews_its_lease_before_it_runs_out() -> None:
     assert Settings(lease_ttl_ms=500, lease_renew_ms=499).lease_renew_ms == 499
 
 
+@pytest.mark.parametrize("json_first", [True, False])
+def test_a_property_of_its_own_variable_lies_over_those_of_the_json_object(
+    monkeypatch: pytest.MonkeyPatch,
+    json_first: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A file may hold what all share, and a secret only the password."""
+    given = {
+        "FOLDLINE_KAFKA__EXTRA": '{"sasl.username": "ada", "sasl.password": "x"}',
+        "FOLDLINE_KAFKA__EXTRA__SASL_PASSWORD": "hunter2",
+    }
+    for name, value in sorted(given.items(), reverse=not json_first):
+        monkeypatch.setenv(name, value)
+    both = {"sasl.username": "ada", "sasl.password": "hunter2"}
+    assert Settings().kafka.extra == both
+
+
 def test_a_password_for_the_brokers_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where settings are printed, nor where they are refused."""
     monkeypatch.setenv("FOLDLINE_KAFKA__EXTRA__SASL_PASSWORD", "hunter2")

@@ -9,13 +9,18 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 from checks import Findings, find_out, problems
 from stage import Played, Scene, play
 from story import Story
 
+from foldline.cli.failures import exit_code_of, message_of, view_of
+from foldline.errors import FoldlineError
 from foldline.faults import CRASH_POINTS
+from foldline.processors.open_log import KAFKA, SQLITE, open_log
+from foldline.settings import Settings
 
 MAIL_CALL = 5
 """The script's fifth tool call is the mail."""
@@ -28,6 +33,8 @@ answer, and the tool's."""
 def main() -> int:
     """Play, look what happened, tell it. 0 only if everything is as it should be."""
     options = _options()
+    if options.log:
+        look_at(options.log)
     played = play(_scene(options))
     found = find_out(played)
     wrong = list(problems(played, found))
@@ -96,9 +103,40 @@ def _crash_at(value: str) -> str:
     return f"{point}:{int(count or points[point])}"
 
 
+def look_at(url: str) -> None:
+    """Look whether a log elsewhere is set up, before an agent waits for its answers.
+
+    Raises:
+        FoldlineError: it says what is missing, and what to do.
+    """
+    settings = Settings().model_copy(update={"url": url})
+    if url.startswith(KAFKA):
+        from foldline.kafka import cluster_of  # late: most demos do without a broker
+        from foldline.kafka_ready import require_ready
+
+        require_ready(cluster_of(settings), settings, say=_say)
+    elif not url.startswith(SQLITE):
+        with closing(open_log(url)) as log:
+            log.state("nobody's")
+
+
+def _say(text: str) -> None:
+    print(f"demo: {text}", file=sys.stderr)
+
+
+def _fail(error: FoldlineError) -> int:
+    """One line, as every command of foldline says it."""
+    if "--json" in sys.argv:
+        print(json.dumps({"error": view_of(error)}))
+    _say(message_of(error))
+    return exit_code_of(error)
+
+
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except FoldlineError as error:
+        sys.exit(_fail(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except subprocess.TimeoutExpired as error:

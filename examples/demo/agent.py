@@ -23,7 +23,12 @@ from tools import Sandbox
 
 import foldline
 from foldline import Client, OwnedSession, Toolbox, Turn
-from foldline.errors import AppendRefusedError, LiveOwnerError, SessionNotFoundError
+from foldline.errors import (
+    AppendRefusedError,
+    FoldlineError,
+    LiveOwnerError,
+    SessionNotFoundError,
+)
 from foldline.projections.context import Context
 from foldline.schemas.state import CREATED
 from foldline.schemas.verdicts import CLOSED
@@ -122,7 +127,7 @@ def main() -> None:
     """Run one process of the agent; the session outlives it."""
     try:
         asyncio.run(run(_options()))
-    except OSError as error:
+    except (OSError, FoldlineError) as error:
         sys.exit(f"agent: {error}")
 
 

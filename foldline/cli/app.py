@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from foldline.cli.append import append
+from foldline.cli.checkpoint import checkpoint
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
 from foldline.cli.demo import demo
@@ -83,6 +84,7 @@ for _name, _command in (
     ("verify", verify),
     ("import", import_),
     ("serve", serve),
+    ("checkpoint", checkpoint),
     ("worker", worker),
 ):
     app.command(_command, name=_name, help_epilogue="")

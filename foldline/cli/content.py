@@ -115,6 +115,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "SessionReopened": ("{reason}",),
     "SubagentStarted": ("{child_session_id}",),
     "SubagentEnded": ("{child_session_id}", "{outcome}"),
+    "HandedOff": ("{from_agent}", "to {to_agent}", "{blocks}"),
     "RetryScheduled": ("{target}", "attempt {attempt}", "{reason}"),
     "CancellationRequested": ("{target}", "{target_id}", "{reason}"),
     "HookRan": ("{hook}", "{decision}", "{changes_json}", "{blocks}"),

@@ -51,7 +51,13 @@ def create(
         partitions = known.partitions if known else settings.topic_partitions
         made = create_topics(cluster, settings, partitions=partitions)
         drifts = find_drift_of_new(cluster, settings, partitions=partitions)
-        grave = [in_words(drift) for drift in drifts if is_grave(drift, cluster.names)]
+        # A new log must not be told fewer partitions than the topics of an old one have.
+        grave = [
+            in_words(drift)
+            for drift in drifts
+            if is_grave(drift, cluster.names)
+            or (known is None and drift.what == "partitions")
+        ]
         if grave:
             raise TopicDriftError(cluster.url, grave)
         meta, new = found_log(cluster, settings, registry=client, partitions=partitions)

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -82,6 +83,17 @@ def test_a_log_is_served_to_clients_until_it_is_told_to_stop(url: str) -> None:
     log = open_log(url)
     assert [r.seq for r in log.events("s")] == [1, 2, 3]
     log.close()
+
+
+def test_a_copy_is_asked_of_a_read_node_with_a_replica(
+    run: Callable[..., Any], url: str
+) -> None:
+    nobody = run("--log", url, "checkpoint", "/copy")
+    assert (nobody.code, "FOLDLINE_READ_URL" in nobody.err) == (2, True)
+    with running(FOLDLINE_URL=url) as service:
+        assert run("--log", service.url, "checkpoint", "copy").code == 2
+        without = run("--log", service.url, "checkpoint", "/copy")
+    assert (without.code, "has no replica" in without.err) == (4, True)
 
 
 def test_what_was_acknowledged_is_there_after_it_was_killed(url: str) -> None:

@@ -1,6 +1,7 @@
 """topics create, check and upgrade; schemas register and check --registry."""
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from foldline import kafka
 from foldline.cli import main
 from foldline.cli.failures import NOT_FOUND, STORAGE, USAGE
+from foldline.settings import Settings
 from foldline.topics import specs
 from tests.cluster.logs import SUBJECTS, FreshLog, registered
+from tests.cluster.processes import wait_until
 from tests.cluster.shared import Broker
 
 Run = Callable[..., str]
@@ -32,8 +35,6 @@ def prefix(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }.items():
         monkeypatch.setenv(f"FOLDLINE_{variable}", text)
     yield name
-    from foldline.settings import Settings
-
     delete(Settings(url=f"kafka://{broker.bootstrap}/{name}"))
 
 
@@ -114,8 +115,6 @@ def test_create_does_not_adopt_topics_that_are_not_as_they_must_be(
     """A log that would lose records gets no identity."""
     from confluent_kafka.cimpl import NewTopic
 
-    from foldline.settings import Settings
-
     settings = Settings(url=f"kafka://{broker.bootstrap}/{prefix}")
     client: Any = kafka.admin(kafka.cluster_of(settings), settings)
     topic = NewTopic(f"{prefix}events", num_partitions=3, replication_factor=1)
@@ -124,6 +123,27 @@ def test_create_does_not_adopt_topics_that_are_not_as_they_must_be(
     text = run("topics", "create", code=STORAGE)
     assert f"{prefix}events: retention.ms" in text
     run("topics", "check", code=NOT_FOUND)
+
+
+@pytest.mark.kafka
+def test_a_log_is_not_founded_on_topics_of_more_partitions(
+    run: Run, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where `meta` was lost, another number would place sessions elsewhere than before."""
+    run("topics", "create")
+    settings = Settings(url=f"{os.environ['FOLDLINE_URL']}/{prefix}")
+    client: Any = kafka.admin(kafka.cluster_of(settings), settings)
+    client.delete_topics([f"{prefix}meta"])[f"{prefix}meta"].result(10)
+
+    def gone() -> bool:
+        return f"{prefix}meta" not in client.list_topics(timeout=5).topics
+
+    wait_until(gone, timeout_s=30, what=lambda: "the topic is still there")
+    monkeypatch.setenv("FOLDLINE_TOPIC_PARTITIONS", "2")
+    text = run("topics", "create", code=STORAGE)
+    assert f"{prefix}events: partitions is 3, must be 2" in text
+    monkeypatch.setenv("FOLDLINE_TOPIC_PARTITIONS", "3")
+    assert json.loads(run("topics", "create", "--json"))["new"] is True
 
 
 @pytest.mark.kafka

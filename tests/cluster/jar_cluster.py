@@ -81,8 +81,8 @@ class JarCluster:
         for node in self._nodes:
             path = self._properties(node)
             path.write_text(as_file(broker_settings(node, self._nodes)), encoding="utf-8")
-            tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path)]
-            command = [self._java, "-cp", f"{self._jars}/*", *tool]
+            tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
+            command = [self._java, "-cp", f"{self._jars}/*", *tool, f"--config={path}"]
             done = subprocess.run(
                 command, capture_output=True, timeout=FORMAT_TIMEOUT_S, check=False
             )

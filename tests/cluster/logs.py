@@ -180,6 +180,7 @@ def start_worker(
     name: str = "w1",
     crash_at: str = "",
     stop_at: str = "",
+    module: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Worker:
     """Start a worker; it is not ready yet.
@@ -189,6 +190,7 @@ def start_worker(
         name: its slot, and the name of its state folder: the same name is the same place.
         crash_at: `CP_NAME:n`, where it kills itself.
         stop_at: `CP_NAME:n`, where it freezes itself.
+        module: the `foldline` of another time, as a module of the tests.
         environment: more of it.
     """
     state_dir = log.folder / name
@@ -201,8 +203,9 @@ def start_worker(
         "PYTHONPATH": str(ROOT),
         **(environment or {}),
     }
+    command = ["-m", module] if module else ["-c", _COMMAND]
     process = Process(
-        [sys.executable, "-c", _COMMAND, "worker"],
+        [sys.executable, *command, "worker"],
         log=log.folder / f"{name}.log",
         environment={**os.environ, **variables},
         folder=log.folder,
@@ -220,11 +223,17 @@ def running_worker(
     name: str = "w1",
     crash_at: str = "",
     stop_at: str = "",
+    module: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Generator[Worker]:
     """A worker that is ready, and gone at the end."""
     worker = start_worker(
-        log, name=name, crash_at=crash_at, stop_at=stop_at, environment=environment
+        log,
+        name=name,
+        crash_at=crash_at,
+        stop_at=stop_at,
+        module=module,
+        environment=environment,
     )
     with ExitStack() as stack:
         stack.callback(worker.kill)

@@ -214,3 +214,9 @@ def test_a_correction_of_a_call_that_is_no_longer_listed_changes_no_total() -> N
     story.given(h.usage_corrected("m0", input_tokens=12))
     assert story.state.usage.input_tokens == 10 * (FINISHED_KEPT + 1)
     assert story.state.anomalies["correction_of_unknown_call"] == 1
+
+
+def test_who_was_handed_the_session_is_its_agent() -> None:
+    """The owner stays; the agent is another."""
+    story = h.session().given(h.handed_off("reviewer"))
+    assert (story.state.agent, story.state.epoch) == ("reviewer", 1)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import confluent_kafka.admin
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -32,6 +31,7 @@ from foldline.testing.log_story import new_id
 from foldline.testing.samples import created, said
 from tests.cluster.fixtures import MakeLog, OwnCluster
 from tests.cluster.logs import FreshLog, running_worker, start_worker
+from tests.cluster.operators import set_config
 from tests.cluster.processes import wait_until
 from tests.cluster.served import in_environment, served_log
 from tests.cluster.shared import Broker
@@ -154,26 +154,11 @@ def test_what_the_broker_finds_too_large_is_answered(fresh_log: FreshLog) -> Non
     """Row 13: somebody set a lower limit on the topic; small ones go through as ever."""
     log = opened(fresh_log)
     with running_worker(fresh_log):  # it would not start on a topic like that
-        _set_limit(fresh_log, 20_000)
+        set_config(fresh_log, fresh_log.names.appends, max_message_bytes=20_000)
         story = LogStory(log).given(created())
         story.when(said("x" * 50_000)).then(TOO_LARGE)
         story.when(said("small")).then(ACCEPTED, seq=2)
     log.close()
-
-
-def _set_limit(log: FreshLog, limit_bytes: int) -> None:
-    api = cast("Any", confluent_kafka.admin)
-    entry = api.ConfigEntry(
-        "max.message.bytes",
-        str(limit_bytes),
-        incremental_operation=api.AlterConfigOpType.SET,
-    )
-    resource = api.ConfigResource(
-        api.ResourceType.TOPIC, log.names.appends, incremental_configs=[entry]
-    )
-    client = cast("Any", kafka.admin(log.cluster, log.settings))
-    for future in client.incremental_alter_configs([resource]).values():
-        future.result(10)
 
 
 def test_a_full_queue_holds_its_callers_back_and_loses_nothing(served: FreshLog) -> None:

@@ -169,6 +169,18 @@ def test_a_hole_in_events_stops_the_partition(own: Told, tmp_path: Path) -> None
         pass
 
 
+def test_records_that_no_worker_wrote_are_skipped(own: Told, tmp_path: Path) -> None:
+    """As readers skip them: else anybody who may write there could stop a partition."""
+    log, checked = own
+    last = read(log, log.names.events, 0)[-1]
+    session_id = last.key().decode()
+    for headers in ([], [("ao", b"soon")]):
+        for value in (last.value(), b"junk"):
+            put(log, log.names.events, session_id, value, headers)
+    with restored(log, tmp_path / "a") as result:
+        assert_same(result, checked)
+
+
 def test_a_restore_waits_until_an_open_transaction_has_ended(
     told: Told, tmp_path: Path
 ) -> None:

@@ -186,6 +186,14 @@ def test_who_follows_what_is_not_there_yet_gets_its_beginning(
     assert [e.seq for e in reads.follow("s", after_seq=0, timeout_ms=30_000)] == [1]
 
 
+def test_a_look_at_what_was_never_read_first_reads_it(
+    told: Republished, opened: Open
+) -> None:
+    """A time-out of 0 means "without waiting for what is new", not "without looking"."""
+    told.given("s", created(), said())
+    assert [e.seq for e in opened().follow("s", after_seq=0, timeout_ms=0)] == [1, 2]
+
+
 def test_many_threads_never_read_less_than_they_know(
     told: Republished, opened: Open
 ) -> None:

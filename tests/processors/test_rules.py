@@ -433,6 +433,7 @@ of_rule(
 of_rule("checkpoint_seq", lambda: h.in_turn().when(h.checkpoint(1)))
 of_rule("subagent_exists", lambda: h.session().given(h.child()).when(h.child()))
 of_rule("no_such_subagent", lambda: h.session().when(h.child_ends()))
+of_rule("not_its_agent", lambda: h.session().when(h.handed_off(from_agent="other")))
 
 
 @breaks("unknown_type")

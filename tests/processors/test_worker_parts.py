@@ -27,6 +27,17 @@ def test_workers_of_one_folder_take_the_first_free_slots(tmp_path: Path) -> None
         slot.release()
 
 
+def test_workers_of_two_folders_never_share_a_name(tmp_path: Path) -> None:
+    """Else two on one machine would have one transactional.id, and fence each other."""
+    slots = [
+        Slot.take(Settings(state_dir=tmp_path / folder), log_id="log")
+        for folder in ("one", "two")
+    ]
+    assert len({slot.name for slot in slots}) == 2
+    for slot in slots:
+        slot.release()
+
+
 def test_a_named_slot_is_refused_while_somebody_has_it(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path, worker_slot="left")
     slot = Slot.take(settings, log_id="log")

@@ -1,10 +1,10 @@
 """What a worker does with records that come again, or that are not where they belong."""
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import confluent_kafka.admin
 import pytest
 
 from foldline import kafka
@@ -16,12 +16,13 @@ from foldline.schemas.events import type_of
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.snapshots import state_hash
 from foldline.schemas.topic_records import CONTROL_KEY, DeadLetter
-from foldline.schemas.verdicts import ACCEPTED, MISROUTED, UNDECODABLE, Verdict
+from foldline.schemas.verdicts import ACCEPTED, MISROUTED, UNDECODABLE
 from foldline.testing.log_story import make_append
 from foldline.testing.samples import created, said
 from foldline.topics import partition_for
 from tests.cluster.fixtures import MakeLog
 from tests.cluster.logs import FreshLog, running_worker
+from tests.cluster.operators import add_partitions
 from tests.cluster.processes import ask, free_ports, wait_until
 from tests.kafka_checker import Checked, check, read
 from tests.kafka_feed import Feed
@@ -197,41 +198,93 @@ def dead_letters(log: FreshLog, index: int) -> list[DeadLetter]:
 # --- in a foreign partition ----------------------------------------------------------
 
 
-def test_partitions_that_are_added_change_no_place_and_who_uses_them_is_told(
-    make_fresh_log: MakeLog,
+def test_partitions_that_are_added_change_no_place_and_stop_no_worker(
+    make_fresh_log: MakeLog, port: int
 ) -> None:
-    """Row 25: the number of partitions at the log's creation keeps the mapping.
+    """Row 25: how many the log was made with keeps the mapping; the rest is ignored.
 
-    Writers of the log go on. One that takes the broker's number for the log's is
-    MISROUTED where the partition is the log's own.
+    Whoever takes the broker's number for the log's writes where nobody answers: that is
+    said. The worker stays ready, and one that starts afterwards becomes so.
     """
     log = make_fresh_log(partitions=2)
     feed = Feed(log, seed=25)
-    names = [f"grown-{number}" for number in range(40)]
-    with running_worker(log) as worker:
-        for name in names[:20]:
+    names = [f"grown-{number}" for number in range(16)]
+    with running_worker(log, environment=health_at(port)) as worker:
+        for name in names:
             feed.append(name, created())
         feed.settle()
-        for topic in (log.names.appends, log.names.events):
-            add_partitions(log, topic, 4)
+        add_partitions(log, log.names.appends, 4)
+        worker.process.wait_for("partition 3 of", timeout_s=60)
+        send_elsewhere(feed, names, lambda name: partition_for(name, 4))
         for name in names:
-            feed.append(name, said() if name in feed.answers_of else created())
-        answers = feed.settle()
+            feed.append(name, said())
+        feed.settle()
+        assert ask(port, "/readyz") == (200, '{"ready": true, "waits_for": []}\n')
         assert worker.terminate() == 0
-    assert {verdict.kind for verdict in answers.values()} == {ACCEPTED}
-    check(log, answers)
-    assert_misrouted(feed)
+    add_partitions(log, log.names.events, 4)
+    with running_worker(log, environment=health_at(port)) as worker:
+        for name in names:
+            feed.append(name, said())
+        feed.settle()
+        assert ask(port, "/readyz")[0] == 200
+        assert "is none of the log's 2" in worker.said()
+        assert worker.terminate() == 0
+    checked = check(log, feed.answers, tables=[worker.state_dir])
+    assert set(checked.sessions) == set(names)
 
 
-def assert_misrouted(feed: Feed) -> None:
-    """Placeholder."""
+def test_a_writer_with_another_partitioner_is_misrouted(
+    make_fresh_log: MakeLog, port: int
+) -> None:
+    """Row 25: the C client's own puts half of the keys elsewhere; none is recorded there.
+
+    Sessions that are known in their own partition are no more known in another.
+    """
+    log = make_fresh_log(partitions=2)
+    feed = Feed(log, seed=26)
+    names = [f"crc-{number}" for number in range(16)]
+    foreign = [name for name in names if _crc(name) != partition_for(name, 2)]
+    assert 0 < len(foreign) < len(names)
+    with running_worker(log, environment=health_at(port)) as worker:
+        for name in names:
+            feed.append(name, created())
+        feed.settle()
+        sent = send_elsewhere(feed, names, _crc)
+        wait_until(
+            lambda: feed.take(0.1) or all(feed.verdicts[one] for one in sent.values()),
+            timeout_s=30,
+            what=worker.said,
+        )
+        assert worker.terminate() == 0
+    kinds = {name: feed.verdicts[event_id][0].kind for name, event_id in sent.items()}
+    assert {name for name, kind in kinds.items() if kind == MISROUTED} == set(foreign)
+    assert set(kinds.values()) == {ACCEPTED, MISROUTED}
+    letters = [letter for index in (0, 1) for letter in dead_letters(log, index)]
+    assert [letter.reason for letter in letters] == ["foreign_partition"] * len(foreign)
+    checked = check(log, feed.answers, tables=[worker.state_dir])
+    assert checked.events == 2 * len(names) - len(foreign)
 
 
-def add_partitions(log: FreshLog, topic: str, count: int) -> None:
-    """What an operator should not do."""
-    client: Any = kafka.admin(log.cluster, log.settings)
-    more = cast("Any", confluent_kafka.admin).NewPartitions(topic, count)
-    client.create_partitions([more])[topic].result(10)
+def _crc(session_id: str) -> int:
+    """Where librdkafka puts a key, if nobody tells it."""
+    return zlib.crc32(session_id.encode()) % 2
 
 
-_ = (MISROUTED, Verdict, partition_for)
+def send_elsewhere(
+    feed: Feed, session_ids: Sequence[str], place: Callable[[str], int]
+) -> dict[str, str]:
+    """An append to each session, to where another partitioner puts it; their ids."""
+    log = feed.log
+    producer: Any = kafka.plain_producer(log.cluster, log.settings)
+    sent: dict[str, str] = {}
+    for session_id in session_ids:
+        append = make_append(session_id, said(), known_seq=1, epoch=0)
+        schema_id = log.registry.id_of(type_of(append.event))
+        value, headers = encode_append(append, schema_id=schema_id, reply_to=feed.reply_to)
+        where = place(session_id)
+        producer.produce(
+            log.names.appends, value, session_id.encode(), where, headers=headers
+        )
+        sent[session_id] = append.envelope.event_id
+    assert producer.flush(30) == 0
+    return sent

@@ -30,6 +30,10 @@ class Trouble:
         self.status, self.slow_s = 0, 0.0
         self.hidden.clear()
 
+    def count(self, part: str) -> int:
+        """How often it was asked for a path that has this in it."""
+        return sum(part in path for path in list(self.asked))
+
     def hides(self, path: str) -> bool:
         """Whether a path asks for a schema that it has never heard of."""
         bare = path.partition("?")[0]

@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx2
 import pytest
 
+from foldline.cli import main
 from foldline.processors.batch import Clock
 from foldline.processors.http_log import HttpLog
 from foldline.processors.http_wire import API
@@ -35,6 +36,9 @@ MAIN = "import sys; from foldline.cli import main; sys.exit(main())"
 WAIT_S = 60
 CLIENTS = 1_000
 """How many clients one node serves at once (fault 49)."""
+
+EVENT_BYTES_MAX = 1_000
+"""More than an event of theirs has: brokers send each once, not once for each client."""
 
 
 class Service:
@@ -78,6 +82,12 @@ class Service:
         text = httpx2.get(f"{self.url}/metrics", timeout=WAIT_S).text
         (count,) = re.findall(r"^foldline_service_streams (\S+)", text, re.MULTILINE)
         return float(count)
+
+    def read_bytes(self) -> float:
+        """How many bytes of events brokers have sent it."""
+        text = httpx2.get(f"{self.url}/metrics", timeout=WAIT_S).text
+        line = r"(?m)^foldline_service_replica_read_bytes\{.*\} (\S+)$"
+        return sum(float(count) for count in re.findall(line, text))
 
     def get(self, path: str, **params: Any) -> httpx2.Response:
         return httpx2.get(f"{self.url}{API}{path}", params=params, timeout=WAIT_S)
@@ -152,14 +162,16 @@ def test_a_node_of_some_partitions_says_what_it_has(kafka: FreshLog) -> None:
 
 
 def test_a_node_starts_from_another_ones_copy(
-    kafka: FreshLog, served: Service, tmp_path: Path
+    kafka: FreshLog,
+    served: Service,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     story = LogStory(served.log()).given(created(), started(), said("before the copy"))
     copy = tmp_path / "copy"
-    answer = httpx2.post(
-        f"{served.url}{API}/admin/checkpoint", json={"folder": str(copy)}, timeout=WAIT_S
-    )
-    assert (answer.status_code, answer.json()["partitions"]) == (200, [0, 1])
+    assert main(["--json", "--log", served.url, "checkpoint", str(copy)]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert view == {"folder": str(copy), "partitions": [0, 1]}
     story.given(said("after the copy"))
     with service(kafka, "copied", "--checkpoint", str(copy)) as node:
         assert "started from" in node.process.said()
@@ -225,7 +237,7 @@ def test_a_service_that_is_killed_and_started_again_lost_nothing(kafka: FreshLog
 
 def test_a_thousand_clients_are_one_client_of_the_broker(served: Service) -> None:
     story = LogStory(served.log()).given(created(), started())
-    before = sockets_to_brokers(served)
+    before, before_bytes = sockets_to_brokers(served), served.read_bytes()
     path = f"{API}/sessions/{story.session_id}"
 
     async def follow_and_append(number: int) -> str:
@@ -256,6 +268,7 @@ def test_a_thousand_clients_are_one_client_of_the_broker(served: Service) -> Non
     assert set(kinds) <= {ACCEPTED, "LIMIT", "TOO_OLD"}
     assert kinds.count(ACCEPTED) == 64  # as many as may wait to be applied
     assert during <= before + 2
+    assert 0 < served.read_bytes() - before_bytes < EVENT_BYTES_MAX * (1 + 64)
     story.log.close()
 
 

@@ -85,10 +85,21 @@ def test_a_read_waits_for_the_seq_that_it_must_have(
     writer.join()
 
 
-def test_a_read_that_does_not_come_so_far_says_when_to_ask_again(
+def test_events_wait_for_the_seq_that_they_must_have(
     http: httpx2.Client, story: LogStory
 ) -> None:
-    answer = http.get(f"/sessions/{story.session_id}/state", params={"min_seq": 99})
+    writer = threading.Timer(0.05, lambda: story.given(said("later")))
+    writer.start()
+    page = get(http, f"/sessions/{story.session_id}/events", min_seq=4)
+    writer.join()
+    assert [event["seq"] for event in page["events"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("what", ["state", "events"])
+def test_a_read_that_does_not_come_so_far_says_when_to_ask_again(
+    http: httpx2.Client, story: LogStory, what: str
+) -> None:
+    answer = http.get(f"/sessions/{story.session_id}/{what}", params={"min_seq": 99})
     assert (answer.status_code, answer.json()["kind"]) == (503, "not_so_far")
     assert answer.headers["retry-after"] == "1"
 

@@ -146,6 +146,17 @@ def test_an_append_to_another_tenants_session_is_answered_as_to_none(
     assert served.node.log.state("mine").seq == 3  # type: ignore[union-attr]
 
 
+def test_who_waits_for_another_tenants_session_waits_as_for_none(served: Served) -> None:
+    """Else a wait would tell who guesses ids which sessions there are."""
+    with served.http("fl_other") as client:
+        answers = [
+            client.get(f"/sessions/{session_id}/events", params={"wait_ms": 50})
+            for session_id in ("mine", "nobodys")
+        ]
+    nothing: dict[str, Any] = {"events": [], "next_after_seq": 0, "more": False}
+    assert [(a.status_code, a.json()) for a in answers] == [(200, nothing)] * 2
+
+
 def test_another_tenants_sessions_are_in_no_list(served: Served) -> None:
     with served.http("fl_other") as client:
         assert client.get("/sessions").json()["sessions"] == []
@@ -191,7 +202,16 @@ def test_another_tenants_sessions_are_in_no_list(served: Served) -> None:
         ("GET", "/sessions?limit=0", {}, 422, "bad_request"),
         ("GET", "/sessions?cursor=%21", {}, 400, "bad_cursor"),
         ("GET", "/sessions/~%21/state", {}, 400, "bad_session_id"),
+        ("GET", "/sessions/~/state", {}, 400, "bad_session_id"),
+        ("GET", "/sessions/~7aCA/events?wait_ms=9", {}, 400, "bad_session_id"),
         ("GET", "/sessions/mine/state?at_seq=99", {}, 404, "no_event"),
+        ("GET", f"/sessions/mine/state?at_seq={2**63}", {}, 422, "bad_request"),
+        ("GET", f"/sessions/mine/state?min_seq={2**63}", {}, 422, "bad_request"),
+        ("GET", f"/sessions/mine/events?min_seq={2**63}", {}, 422, "bad_request"),
+        ("GET", f"/sessions/mine/events?after_seq={2**63}", {}, 422, "bad_request"),
+        ("GET", f"/sessions/mine/events?upto_seq={2**63}", {}, 422, "bad_request"),
+        ("GET", f"/sessions/mine/events/stream?after_seq={2**63}", {}, 422, "bad_request"),
+        ("GET", f"/schemas/{2**63}", {}, 422, "bad_request"),
         ("GET", "/sessions/mine/context?format=xml", {}, 422, "bad_request"),
         ("GET", "/schemas/99", {}, 404, "no_schema"),
         ("GET", "/nothing", {}, 404, "not_found"),
@@ -211,9 +231,12 @@ def test_a_bad_request_is_told_what_is_wrong(
     assert problem["detail"]
 
 
-def test_a_last_event_id_that_is_no_seq_is_refused(served: Served) -> None:
+@pytest.mark.parametrize("given", ["-1", "x", str(2**63), "9" * 5_000])
+def test_a_last_event_id_that_is_no_seq_is_refused(served: Served, given: str) -> None:
     with served.http("fl_all") as client:
-        answer = client.get("/sessions/mine/events/stream", headers={"last-event-id": "-1"})
+        answer = client.get(
+            "/sessions/mine/events/stream", headers={"last-event-id": given}
+        )
     assert (answer.status_code, answer.json()["kind"]) == (400, "bad_last_event_id")
 
 

@@ -4,6 +4,7 @@ A difference here is a change of the stored format. If it is meant (a new field)
 the files anew, and read the diff: `python -m tests.schemas.test_golden`.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,22 @@ import pytest
 from foldline.schemas.avsc import event_schema
 from foldline.schemas.codec import Codec, encode_content, encode_envelope
 from foldline.schemas.events import EVENT_TYPES, type_of
+from foldline.schemas.frozen import FOLDER as FROZEN
+from foldline.schemas.frozen import versions_of
 from foldline.schemas.registry import LocalRegistry, SchemaTable
+from foldline.schemas.registry_client import frozen_text
 from foldline.schemas.snapshots import encode_snapshot
 from tests import happenings as h
 from tests.samples import BARE_ENVELOPE, ENVELOPE, SAMPLES
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 WIDTH = 64
+
+OLDER = sorted(
+    (path.stem, path.stem.partition(".v")[0], int(path.stem.partition(".v")[2]))
+    for path in FOLDER.glob("*.v*.hex")
+)
+"""The golden files of older frozen versions: `Name.vN.hex`, as (stem, Name, N)."""
 
 
 def bodies() -> dict[str, bytes]:
@@ -50,7 +60,40 @@ def test_the_stored_bytes_are_those_that_were_committed(name: str) -> None:
 
 def test_no_golden_file_is_without_its_type() -> None:
     """What was removed is missed here first."""
-    assert {path.stem for path in FOLDER.glob("*.hex")} == bodies().keys()
+    newest = {path.stem for path in FOLDER.glob("*.hex")} - {older for older, _, _ in OLDER}
+    assert newest == bodies().keys()
+
+
+@pytest.mark.parametrize(("stem", "name", "version"), OLDER)
+def test_bytes_of_an_older_version_are_read_with_defaults_for_what_is_new(
+    stem: str, name: str, version: int
+) -> None:
+    """What was written before a field was there is what it was."""
+    registry = LocalRegistry(SchemaTable())
+    text = frozen_text(name, version)
+    body = bytes.fromhex((FOLDER / f"{stem}.hex").read_text(encoding="ascii"))
+    recorded = Codec(registry).decode(registry.add(text), body)
+    there = {field["name"] for field in json.loads(text)["fields"]}
+    model = EVENT_TYPES[name]
+    since = {
+        field: known.get_default(call_default_factory=True)
+        for field, known in model.model_fields.items()
+        if field not in there
+    }
+    assert since
+    assert (recorded.envelope, recorded.event) == (
+        ENVELOPE,
+        SAMPLES[name].model_copy(update=since),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(EVENT_TYPES))
+def test_every_older_version_of_a_type_has_golden_bytes(name: str) -> None:
+    """A version is never frozen without bytes of the one before being kept."""
+    older = range(1, versions_of(FROZEN, name)[-1])
+    assert [(name, version) for version in older] == [
+        (of, version) for _, of, version in OLDER if of == name
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(EVENT_TYPES))
