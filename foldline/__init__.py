@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from foldline.errors import AppendRefusedError, FoldlineError
     from foldline.producers.client import Client, connect
     from foldline.producers.model import ModelResponse, ToolRequest
-    from foldline.producers.owned import OwnedSession
-    from foldline.producers.session import Session
+    from foldline.producers.owned import OwnedSession, Session
     from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
     from foldline.producers.turn import Turn
 
@@ -58,7 +57,7 @@ _HOMES = {
     "ModelResponse": "foldline.producers.model",
     "OwnedSession": "foldline.producers.owned",
     "Reconciled": "foldline.producers.tools",
-    "Session": "foldline.producers.session",
+    "Session": "foldline.producers.owned",
     "Tool": "foldline.producers.tools",
     "ToolContext": "foldline.producers.tools",
     "ToolRequest": "foldline.producers.model",

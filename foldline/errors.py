@@ -8,6 +8,8 @@ FoldlineError
 ├── SessionExistsError        a session of this id is there already
 ├── MirroredSessionError      a session that mirrors another harness has no owner
 ├── LiveOwnerError            take() found an owner whose lease is alive
+├── ForkPointError            a session cannot be forked there: no event at that seq
+├── LineageError              a fork's history has a gap: an ancestor is not as it was
 ├── StartTooLateError         an effect was not begun: its start_by had passed
 ├── LogError
 │   ├── LogUnavailableError   disk full, locked, no answer: this append is not recorded
@@ -22,6 +24,8 @@ FoldlineError
 │   ├── SlotTakenError        another worker has this slot's folder
 │   ├── WorkerFencedError     another worker has this slot's transactional.id
 │   ├── WorkerFailedError     a worker's Kafka client is beyond repair
+│   ├── RefusedRequestError   the service understood a request, and will not do it
+│   │   └── AnotherNodeError       the session is in a partition that it does not serve
 │   ├── LogFormatError        the file is torn, foreign or corrupt
 │   ├── LogTruncatedError     the topic no longer has what a reader needs
 │   ├── TableCorruptError     a table that can be rebuilt is damaged or foreign
@@ -34,6 +38,8 @@ FoldlineError
 ├── RedactionError            the redactor failed: nothing was recorded
 ├── BlobError                 a blob is missing, or its bytes do not match its hash
 ├── ImportSourceError         a file that no importer understands
+├── ReplayError               a session that no harness can be replayed on
+├── RecordedFailureError      in a replay: the model call failed when it was recorded
 └── SettingsError             a setting or an URL that means nothing
 
 Expected outcomes are values (a `Verdict`, a plan); these are for what the caller
@@ -151,6 +157,79 @@ class LiveOwnerError(FoldlineError):
         super().__init__(
             f"session {session_id!r} is owned by live writer {owner}; its lease "
             f"expires in {expires_in_ms} ms unless renewed; take(..., steal=True) fences it"
+        )
+
+
+class PendingSteeringError(FoldlineError):
+    """Raised when a session is to be completed that somebody has steered since.
+
+    Nothing is recorded. Put it before the model in one more turn
+    (`OwnedSession.steered_turn`), or complete with `expire_steering="why not"`.
+    """
+
+    def __init__(self, session_id: str, pending: list[str]) -> None:
+        self.session_id = session_id
+        self.pending = pending
+        super().__init__(
+            f"session {session_id!r} is not complete: steering {', '.join(pending)} is "
+            "pending; take it up in a turn, or complete with expire_steering=REASON"
+        )
+
+
+class SubagentEndedError(FoldlineError):
+    """Raised when a subagent is to go on whose session has ended.
+
+    What it came to is the result of its call: `Turn.subagent_result`.
+    """
+
+    def __init__(self, child_session_id: str, status: str) -> None:
+        self.child_session_id = child_session_id
+        self.status = status
+        super().__init__(
+            f"subagent {child_session_id!r} has ended ({status}); "
+            "turn.subagent_result(call) gives what it came to"
+        )
+
+
+class UndeclaredSecretError(FoldlineError):
+    """Raised in a tool that wants a secret which its `Tool(secrets=...)` does not name."""
+
+    def __init__(self, name: str, declared: list[str]) -> None:
+        self.name = name
+        self.declared = declared
+        super().__init__(
+            f"this tool may not receive secret {name!r}; it declares "
+            f"{', '.join(declared) or 'none'}"
+        )
+
+
+class ForkPointError(FoldlineError):
+    """Raised when a session cannot be forked at a seq. Nothing was made.
+
+    A fork point is a session and a seq of its events, never a place in some list of
+    them that is shown.
+    """
+
+    def __init__(self, session_id: str, at_seq: int, reason: str) -> None:
+        self.session_id = session_id
+        self.at_seq = at_seq
+        self.reason = reason
+        super().__init__(f"cannot fork {session_id!r} at seq {at_seq}: {reason}")
+
+
+class LineageError(FoldlineError):
+    """Raised when a fork's history cannot be joined. Its own events stay readable.
+
+    Operator action: bring the named ancestor back into this log as it was: restore it,
+    or import it again. `foldline verify` says of every fork whether its parent is right.
+    """
+
+    def __init__(self, session_id: str, ancestor_id: str, reason: str) -> None:
+        self.session_id = session_id
+        self.ancestor_id = ancestor_id
+        self.reason = reason
+        super().__init__(
+            f"the history of {session_id!r} goes on from {ancestor_id!r}: {reason}"
         )
 
 
@@ -420,6 +499,52 @@ class NewerFormatError(LogError):
         )
 
 
+class RefusedRequestError(LogError):
+    """Raised when a service refuses a request as it is; the same one gets the same answer.
+
+    `problem` is the service's own word for it, `title` that of HTTP. Nothing was done.
+
+    Operator action: the detail says what is wrong with it. For 413 a limit of the
+    service's settings may be raised; a 405, or a 404 of a route, is a service of an older
+    version, or no read service at all.
+    """
+
+    def __init__(
+        self, url: str, *, status: int, title: str, problem: str, detail: str
+    ) -> None:
+        self.url = url
+        self.status = status
+        self.title = title
+        self.problem = problem
+        self.detail = detail
+        said = f"{status} {problem or title}".strip()
+        super().__init__(f"{url} refused it ({said}): {detail}")
+
+
+class AnotherNodeError(RefusedRequestError):
+    """Raised when a session is in a partition that the asked node does not serve (421).
+
+    `served` are the first and the last of the `partitions` of the log that it serves.
+
+    Operator action: name a node of every partition in FOLDLINE_READ_URL, separated by
+    commas, or put something before the nodes that knows their ranges.
+    """
+
+    def __init__(
+        self, url: str, detail: str, *, partition: int, partitions: int, served: list[int]
+    ) -> None:
+        self.partition = partition
+        self.partitions = partitions
+        self.served = served
+        super().__init__(
+            url,
+            status=421,
+            title="Misdirected Request",
+            problem="another_node",
+            detail=f"{detail}, of {partitions}",
+        )
+
+
 class AccessRefusedError(FoldlineError):
     """Raised when a service refuses the token: unknown, ended, or of another scope.
 
@@ -496,6 +621,29 @@ class ImportSourceError(FoldlineError):
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
+
+
+class ReplayError(FoldlineError):
+    """Raised when a harness cannot be replayed on a session: what it needs is not there."""
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        self.session_id = session_id
+        self.reason = reason
+        super().__init__(f"session {session_id!r} cannot be replayed: {reason}")
+
+
+class RecordedFailureError(FoldlineError):
+    """Raised in a replay in the place of the error with which a model call had failed.
+
+    Retryable as the real one was: a harness that asked again is answered by the record.
+    """
+
+    retryable = True
+
+    def __init__(self, error_type: str, said: str) -> None:
+        self.error_type = error_type
+        self.said = said
+        super().__init__(f"the model call failed when it was recorded: {error_type} {said}")
 
 
 class SettingsError(FoldlineError):

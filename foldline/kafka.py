@@ -63,6 +63,10 @@ UNSENT_RECORDS = 100_000
 UNSENT_KBYTES = 128 * 1024
 """How many KiB a producer holds."""
 
+COMPRESSION = "lz4"
+"""How batches of records are packed, outside of the interpreter's lock; topics keep them
+so. A record on its own, as clients send most, stays as it is where that is no smaller."""
+
 OnError = Callable[[KafkaError], None]
 Protocol = Literal["consumer", "classic"]
 _Client = TypeVar("_Client", AdminClient, Consumer, Producer)
@@ -244,7 +248,6 @@ def transactional_producer(
         "linger.ms": 0,
         "retry.backoff.ms": 2,
         "retry.backoff.max.ms": 10,
-        "compression.type": "none",
     }
     config = _config(cluster, settings, "worker", own, on_error=on_error)
     return _built(Producer, config)
@@ -328,6 +331,7 @@ def _producing() -> dict[str, Any]:
         "acks": "all",
         "partitioner": "murmur2_random",  # a partition is given anyway
         "message.max.bytes": MAX_RECORD_BYTES,
+        "compression.type": COMPRESSION,
         "queue.buffering.max.messages": UNSENT_RECORDS,
         "queue.buffering.max.kbytes": UNSENT_KBYTES,
     }

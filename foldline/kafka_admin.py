@@ -85,6 +85,22 @@ def create_topics(cluster: Cluster, settings: Settings, *, partitions: int) -> l
     return made
 
 
+def require_events(cluster: Cluster, settings: Settings) -> None:
+    """Refuse to make the topics of a log that has lost what it recorded.
+
+    An empty `events` would be taken for a log in which nothing happened: its sessions
+    would not exist, and could begin a second time.
+
+    Raises:
+        TopicDriftError: the topic is missing.
+        LogUnavailableError: no broker answers.
+    """
+    events = cluster.names.events
+    if events not in _partitions(cluster, admin(cluster, settings)):
+        reason = f"{events} is missing, with all that was ever recorded: bring it back"
+        raise TopicDriftError(cluster.url, [f"{reason} from a copy"])
+
+
 def find_drift(cluster: Cluster, settings: Settings, *, partitions: int) -> list[Drift]:
     """What about the topics is not as it must be.
 
@@ -177,8 +193,15 @@ def group_protocol(cluster: Cluster, settings: Settings) -> GroupProtocol:
         LogUnavailableError: no broker answers.
     """
     brokers = broker_settings(cluster, settings)
+    return protocol_of(brokers, transaction_timeout_ms=settings.transaction_timeout_ms)
+
+
+def protocol_of(
+    brokers: list[dict[str, str]], *, transaction_timeout_ms: int
+) -> GroupProtocol:
+    """The same, from the settings of each broker."""
     cleanup = _worst(brokers, "transaction.abort.timed.out.transaction.cleanup.interval.ms")
-    aborted_ms = settings.transaction_timeout_ms + (cleanup or _STOCK_CLEANUP_MS)
+    aborted_ms = transaction_timeout_ms + (cleanup or _STOCK_CLEANUP_MS)
     session_ms = _worst(brokers, "group.consumer.session.timeout.ms")
     protocols = [b.get("group.coordinator.rebalance.protocols") or "" for b in brokers]
 

@@ -148,11 +148,15 @@ class Settings(BaseSettings):
     """How long one request to the registry may take."""
     read_url: str = ""
     """The read service that answers a Kafka log's reads; without it, the process keeps
-    its own replica of the partitions that it reads."""
+    its own replica of the partitions that it reads. Nodes that serve ranges of
+    partitions are named together, with commas: each session's node is computed."""
     token: SecretStr = SecretStr("")
     """The bearer token for the read service."""
     state_dir: Path = Field(default_factory=default_state_dir)
     """Where workers keep tables and readers their replicas: all can be rebuilt."""
+    checkpoint_dir: Path | None = None
+    """Below which a read node writes copies of its store; default: `checkpoints` below
+    the state folder."""
     read_wait_ms: _Period = 15_000
     """How long a read waits until a replica has what was committed when it was asked."""
     verdict_timeout_ms: _Period = 15_000
@@ -169,8 +173,12 @@ class Settings(BaseSettings):
     """How many sessions' states a worker or a reader keeps in memory."""
     snapshot_lag_events: int = Field(default=50_000, ge=1, le=100_000_000)
     """How far the end of `events` may run ahead of a partition's low-water mark."""
-    transaction_timeout_ms: int = Field(default=10_000, ge=1_000, le=900_000)
-    """When the broker aborts a worker's transaction that does not go on."""
+    transaction_timeout_ms: int = Field(default=9_000, ge=1_000, le=900_000)
+    """When the broker aborts a worker's transaction that does not go on. A stock broker
+    looks every 10 s for such, so another worker takes over in 20 s at the most."""
+    failed_retry_ms: _Period = 10 * 60_000
+    """After how long a worker restores a partition again whose events cannot be trusted:
+    somebody may have brought back what was gone. Each time reads the whole partition."""
     http_host: str = "127.0.0.1"
     """Where `serve` and a worker's health listen."""
     http_port: int = Field(default=8080, ge=0, le=65_535)
@@ -184,7 +192,7 @@ class Settings(BaseSettings):
     http_connections_max: int = Field(default=4_096, ge=1, le=1_000_000)
     """How many connections `serve` holds at once; beyond it, it answers 503."""
     http_streams_max: int = Field(default=2_048, ge=1, le=1_000_000)
-    """How many streams and long polls wait for events at once."""
+    """How many streams, long polls and reads of a `min_seq` wait for events at once."""
     http_stream_buffer_bytes: _Size = 1024 * 1024
     """How much of a session's events a stream or a page holds in memory at once; at
     least one event."""
@@ -219,6 +227,11 @@ class Settings(BaseSettings):
         """What is given in Python, then the environment; no files."""
         del env_settings, dotenv_settings, file_secret_settings
         return init_settings, _Environment(settings_cls)
+
+    @property
+    def copies_dir(self) -> Path:
+        """Below which a read node writes copies of its store."""
+        return self.checkpoint_dir or self.state_dir / "checkpoints"
 
     @field_validator("lease_renew_ms")
     @classmethod

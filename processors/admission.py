@@ -20,7 +20,7 @@ writer is known to be allowed.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -122,7 +122,7 @@ def admit(
     """
     event = bounded(append.event)
     if event is not append.event:
-        append = replace(append, event=event)
+        append = append._replace(event=event)
     refusal = JUDGES[rules_version](state, append, now)
     if refusal is not None:
         return Decision(_verdict(state, append, now, refusal, rules_version))

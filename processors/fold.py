@@ -165,16 +165,14 @@ _LISTED = frozenset(
     for item in fields(SessionState)
     if type(getattr(initial(""), item.name)) is dict
 )
-_copied_lightly = copier(SessionState, listed=("counts", "anomalies"))
-_copied_state = copier(
-    SessionState,
-    listed=_LISTED - {"calls"},
-    anew={
-        "usage": _copied_usage,
-        "compaction": _copied_compaction,
-        "calls": _copied_calls,
-    },
-)
+_COUNTERS = frozenset({"counts", "anomalies"})
+_ANEW: dict[str, Callable[[Any], Any]] = {
+    "usage": _copied_usage,
+    "compaction": _copied_compaction,
+    "calls": _copied_calls,
+}
+_copied_lightly = copier(SessionState, listed=_COUNTERS)
+_copied_state = copier(SessionState, listed=_LISTED - _ANEW.keys(), anew=_ANEW)
 
 
 def copy_of(state: SessionState) -> SessionState:
@@ -188,13 +186,38 @@ def copy_of(state: SessionState) -> SessionState:
 
 
 def light_copy_of(state: SessionState) -> SessionState:
-    """A state that shares nothing with the given one but what `only_counts` leaves."""
+    """A state that shares all that is listed with the given one, but the counters."""
     return _copied_lightly(state)
 
 
-def only_counts(event: AnyEvent) -> bool:
-    """Whether folding an event in changes counters and plain values, and no list."""
-    return not isinstance(event, UnknownEvent) and _fold_for(event) is _nothing
+def copier_for(event: AnyEvent) -> Callable[[SessionState], SessionState]:
+    """What copies of a state what folding this event in may change in place.
+
+    It is `copy_of` where nothing less is known to do.
+    """
+    copied = _COPIERS.get(type(event))
+    if copied is None:
+        copied = _COPIERS[type(event)] = _copier_of(event)
+    return copied
+
+
+_Copied = Callable[[SessionState], SessionState]
+_COPIERS: dict[type[AnyEvent], _Copied] = {}
+"""What `_copier_of` says of each type, once."""
+
+
+def _copier_of(event: AnyEvent) -> _Copied:
+    fold = copy_of if isinstance(event, UnknownEvent) else _fold_for(event)
+    if fold is _nothing:
+        return light_copy_of
+    changed = _CHANGES.get(fold)
+    if changed is None:
+        return copy_of
+    return copier(
+        SessionState,
+        listed=_COUNTERS | (changed - _ANEW.keys()),
+        anew={name: make for name, make in _ANEW.items() if name in changed},
+    )
 
 
 def _step(state: SessionState, envelope: Envelope, event: AnyEvent) -> None:
@@ -396,6 +419,16 @@ def _model(
                 _set_usage(state, envelope, event.model_call_id, event.usage)
         case _:
             assert_never(event)
+
+
+_CHANGES: dict[Callable[..., Any], frozenset[str]] = {
+    _model: frozenset({"model_calls", "model_usage", "usage", "retries", "dropped"}),
+    _turn: frozenset({"requests", "retries", "grants", "calls", "finished"}),
+    fold_tool: frozenset(
+        {"calls", "finished", "handles", "requests", "retries", "dropped"}
+    ),
+}
+"""What the commonest folds change in place, beside the counters."""
 
 
 _TOKEN_FIELDS = (

@@ -7,11 +7,17 @@ known_seq, a lease or a blob that is stored twice is stored once.
 import random
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 
-from foldline.errors import AccessRefusedError, LogFormatError, LogUnavailableError
+from foldline.errors import (
+    AccessRefusedError,
+    AnotherNodeError,
+    LogFormatError,
+    LogUnavailableError,
+    RefusedRequestError,
+)
 from foldline.processors.http_wire import API
 from foldline.settings import Settings
 
@@ -34,6 +40,10 @@ _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same call may be answered."""
 
 _NOTHING = frozenset({404})
+_ANOTHER_NODE = 421
+
+READY = "/readyz"
+"""Where a service says how far its partitions are, with status 200 or 503."""
 
 Params = Mapping[str, str | int]
 
@@ -76,6 +86,7 @@ class Calls:
         Raises:
             LogUnavailableError: no answer after `resend_max` repetitions.
             AccessRefusedError: the token is not taken.
+            RefusedRequestError: it will not be answered; AnotherNodeError: not here.
         """
         headers = {"accept": accept}
         answer = self._call("GET", path, wait_ms, params=params, headers=headers)
@@ -97,6 +108,7 @@ class Calls:
         Raises:
             LogUnavailableError: as for `get`: it may have happened, or not.
             AccessRefusedError: the token is not taken, or not for this.
+            RefusedRequestError: it was not done; AnotherNodeError: not here.
         """
         headers = {"content-type": content_type} if content_type else {}
         given: dict[str, Any] = {"params": params, "headers": headers}
@@ -142,7 +154,25 @@ class Calls:
             raise AccessRefusedError(self.url, detail_of(answer))
         if answer.is_success or status in _NOTHING:
             return answer
+        if answer.is_error:
+            raise refusal_of(self.url, answer)
         raise LogFormatError(self.url, f"it answered {status}: {detail_of(answer)}")
+
+    def standings(self) -> list[dict[str, Any]]:
+        """How far each partition is that the service serves; none: it has all there is.
+
+        Raises:
+            LogUnavailableError: it does not say so.
+        """
+        try:
+            answer = self._client.get(f"{self.url}{READY}", timeout=self._timeout(0))
+            return cast("list[dict[str, Any]]", answer.json()["partitions"])
+        except httpx2.TransportError as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise LogUnavailableError(self.url, reason) from error
+        except (ValueError, LookupError, TypeError, RuntimeError) as error:
+            reason = f"{READY} does not say what it serves"
+            raise LogUnavailableError(self.url, reason) from error
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -157,6 +187,38 @@ def detail_of(answer: httpx2.Response) -> str:
         return str(found["detail"])
     except (ValueError, LookupError, TypeError):
         return f"status {answer.status_code}"
+
+
+def refusal_of(url: str, answer: httpx2.Response) -> RefusedRequestError:
+    """The error of an answer that says no."""
+    said = _problem_of(answer)
+    try:
+        if answer.status_code == _ANOTHER_NODE:
+            return AnotherNodeError(
+                url,
+                str(said["detail"]),
+                partition=int(said["partition"]),
+                partitions=int(said["partitions"]),
+                served=[int(partition) for partition in said["served"]],
+            )
+    except (LookupError, TypeError, ValueError):
+        pass  # a 421 of something else on the way
+    return RefusedRequestError(
+        url,
+        status=answer.status_code,
+        title=str(said.get("title") or answer.reason_phrase),
+        problem=str(said.get("kind") or ""),
+        detail=detail_of(answer),
+    )
+
+
+def _problem_of(answer: httpx2.Response) -> dict[str, Any]:
+    """What it says of itself; nothing where it is none of the service's problems."""
+    try:
+        found = answer.json()
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _after_s(answer: httpx2.Response) -> float:

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from foldline.errors import BlobError
 from foldline.processors.http_calls import Calls
 from foldline.processors.http_wire import BYTES, path_part
-from foldline.processors.log import Lease
+from foldline.processors.log import Lease, each_lease
 
 JSON = "application/json"
 
@@ -29,6 +30,10 @@ class HttpLeases:
         """Give the lease up at once; nothing happens if another writer holds it."""
         params = {"epoch": epoch, "writer": writer}
         self._calls.send("DELETE", _path_of(session_id), params=params)
+
+    def get_many(self, session_ids: Sequence[str]) -> dict[str, Lease]:
+        """The leases of several sessions, of those that have one."""
+        return each_lease(self, session_ids)
 
     def get(self, session_id: str) -> Lease | None:
         """The lease of a session; None where none was ever taken or it was released."""

@@ -104,5 +104,27 @@ class Channel:
             self._producer.flush(0)
 
 
+class Receipt:
+    """What became of one record: its time and offset, or an error."""
+
+    def __init__(self, *, lost: Callable[[], None] | None = None) -> None:
+        self.done = threading.Event()
+        self.error = ""
+        self.offset = -1
+        self.time_ms = 0
+        self._lost = lost
+
+    def heard(self, error: KafkaError | None, record: Message) -> None:
+        """The acknowledgement, or why there is none."""
+        if error is None:
+            self.offset = record.offset() or 0
+            self.time_ms = record.timestamp()[1]
+        else:
+            self.error = error.str()
+            if self._lost is not None:
+                self._lost()
+        self.done.set()
+
+
 def _nothing() -> None:
     """What a tick does where nobody has asked for one."""

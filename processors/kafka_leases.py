@@ -17,13 +17,13 @@ no lease lives longer, and one that ran out before that is none.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from foldline.errors import DecodeError, LogUnavailableError
-from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_channel import Channel, Receipt
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.log import Lease
 from foldline.schemas.record_codec import RecordCodec, frame_record
@@ -135,6 +135,7 @@ class KafkaLeases:
         self._channel = channel
         self._open_consumer = open_consumer
         self._consumer: Consumer | None = None
+        self._closed = False
         self._reading = threading.Lock()
         self._read: dict[int, PartitionLeases] = {}
         self._taken: OrderedDict[tuple[str, int, str], None] = OrderedDict()
@@ -158,7 +159,7 @@ class KafkaLeases:
         )
         taken = (session_id, epoch, writer)
         if taken in self._taken:
-            self._send(renewal, session_id.encode(), _Waiting(lost=self._forgetting(taken)))
+            self._send(renewal, session_id.encode(), Receipt(lost=self._forgetting(taken)))
             return
         self._acknowledged(renewal, session_id.encode())
         self._taken[taken] = None
@@ -179,8 +180,8 @@ class KafkaLeases:
 
     def _acknowledged(
         self, renewal: LeaseRenewal, key: bytes, *, partition: int | None = None
-    ) -> "_Waiting":
-        waiting = _Waiting()
+    ) -> Receipt:
+        waiting = Receipt()
         self._send(renewal, key, waiting, partition=partition)
         if not waiting.done.wait(ANSWER_TIMEOUT_S):
             reason = self._channel().trouble or "no acknowledgement"
@@ -193,7 +194,7 @@ class KafkaLeases:
         self,
         renewal: LeaseRenewal,
         key: bytes,
-        waiting: "_Waiting",
+        waiting: Receipt,
         *,
         partition: int | None = None,
     ) -> None:
@@ -221,12 +222,31 @@ class KafkaLeases:
         Raises:
             LogUnavailableError: no broker answers.
         """
-        partition = partition_for(session_id, self._partitions)
+        return self.get_many([session_id]).get(session_id)
+
+    def get_many(self, session_ids: Sequence[str]) -> dict[str, Lease]:
+        """The leases of several sessions, with one tick for each of their partitions.
+
+        Raises:
+            LogUnavailableError: no broker answers.
+        """
+        by_partition: dict[int, list[str]] = {}
+        for session_id in session_ids:
+            partition = partition_for(session_id, self._partitions)
+            by_partition.setdefault(partition, []).append(session_id)
+        found: dict[str, Lease] = {}
+        for partition, names in by_partition.items():
+            found |= self._get_of(partition, names)
+        return found
+
+    def _get_of(self, partition: int, session_ids: Sequence[str]) -> dict[str, Lease]:
         tick = LeaseRenewal(session_id="", epoch=0, writer="", ttl_ms=0)
         waiting = self._acknowledged(tick, self._tick_key, partition=partition)
         with self._reading:
             known = self._caught_up(partition, waiting.offset, waiting.time_ms)
-            return known.lease(session_id, now_ms=waiting.time_ms, now_s=time.monotonic())
+            now_ms, now_s = waiting.time_ms, time.monotonic()
+            looked = (known.lease(i, now_ms=now_ms, now_s=now_s) for i in session_ids)
+            return {lease.session_id: lease for lease in looked if lease is not None}
 
     def _caught_up(self, partition: int, upto: int, now_ms: int) -> PartitionLeases:
         """Step 2. A position that is gone, or a consumer that failed: once more anew."""
@@ -243,6 +263,8 @@ class KafkaLeases:
             raise LogUnavailableError(self._url, error.args[0].str()) from error
 
     def _read_on(self, partition: int, upto: int, now_ms: int) -> PartitionLeases:
+        if self._closed:  # a consumer that is opened now is closed by nobody
+            raise LogUnavailableError(self._url, "the log is closed")
         if self._consumer is None:
             self._consumer = self._open_consumer()
         consumer = self._consumer
@@ -288,30 +310,9 @@ class KafkaLeases:
         known.take(renewal, renewed_ms=record.timestamp()[1], seen_s=time.monotonic())
 
     def close(self) -> None:
-        """Let go of the consumer."""
+        """Let go of the consumer; who reads a lease from now on is told so."""
         with self._reading:
+            self._closed = True
             if self._consumer is not None:
                 self._consumer.close()
                 self._consumer = None
-
-
-class _Waiting:
-    """What became of one record: its time and offset, or an error."""
-
-    def __init__(self, *, lost: Callable[[], None] | None = None) -> None:
-        self.done = threading.Event()
-        self.error = ""
-        self.offset = -1
-        self.time_ms = 0
-        self._lost = lost
-
-    def heard(self, error: KafkaError | None, record: Message) -> None:
-        """The acknowledgement, or why there is none."""
-        if error is None:
-            self.offset = record.offset() or 0
-            self.time_ms = record.timestamp()[1]
-        else:
-            self.error = error.str()
-            if self._lost is not None:
-                self._lost()
-        self.done.set()

@@ -30,6 +30,7 @@ from foldline.processors.kafka_append import KafkaAppends
 from foldline.processors.kafka_channel import Channel
 from foldline.processors.kafka_leases import KafkaLeases
 from foldline.processors.kafka_records import Headers, encode_append
+from foldline.processors.kafka_recovery import RecoveryFeed
 from foldline.processors.kafka_verdicts import VerdictReader
 from foldline.processors.log import Leases
 from foldline.processors.open_blobs import open_blobs
@@ -43,10 +44,11 @@ from foldline.processors.stored import (
     StoredEvent,
 )
 from foldline.schemas.codec import Codec
-from foldline.schemas.events import type_of
+from foldline.schemas.events import EVENT_TYPES, type_of
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.registry_client import registry_of
+from foldline.schemas.topic_records import RecoveryAction
 from foldline.schemas.verdicts import Verdict
 from foldline.settings import Settings, default_data_dir
 from foldline.topics import partition_for
@@ -214,13 +216,21 @@ class KafkaLog(ReadingLog):
         if self._make_reads is not None:
             return self._make_reads(self._codec)
         if settings.read_url:
-            from foldline.processors.http_reads import HttpReads  # late: an HTTP client
-
-            return HttpReads(settings.read_url, settings=settings)
+            return self._read_through(settings.read_url)
         scratch = Scratch(settings.state_dir / REPLICAS)
         self._closing.callback(scratch.close)
         replica = Replica(self._cluster, settings, folder=scratch.folder, codec=self._codec)
         return ReplicaReads(replica, settings=settings)
+
+    def _read_through(self, read_url: str) -> Reads:
+        """Through a node that serves all partitions, or several of ranges of them."""
+        from foldline.processors.http_reads import HttpReads  # late: an HTTP client
+        from foldline.processors.http_spread import SpreadReads, urls_of
+
+        urls = urls_of(read_url)
+        if len(urls) == 1:
+            return HttpReads(urls[0], settings=self._settings)
+        return SpreadReads(urls, settings=self._settings, partitions=self.partitions)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -247,7 +257,8 @@ class KafkaLog(ReadingLog):
 
     def _encode(self, append: Append) -> tuple[bytes, Headers]:
         name = append.schema_name or type_of(append.event)
-        schema_id = self._registry.id_of(name, version=append.schema_version)
+        version = None if name in EVENT_TYPES else append.schema_version
+        schema_id = self._registry.id_of(name, version=version)
         return encode_append(append, schema_id=schema_id, reply_to=self._client_id)
 
     def _saw(self, session_id: str, seq: int) -> None:
@@ -255,6 +266,22 @@ class KafkaLog(ReadingLog):
         self._seen[session_id] = max(seq, self._seen.pop(session_id, 0))
         while len(self._seen) > self._settings.cached_sessions:
             self._seen.popitem(last=False)
+
+    def write_recovery(self, actions: Sequence[RecoveryAction]) -> None:
+        """Publish what recovery did; acknowledged when this returns.
+
+        Raises:
+            LogUnavailableError: not all of it is published.
+        """
+        feed = RecoveryFeed(
+            url=self.url,
+            topic=self._cluster.names.recovery,
+            partitions=self.partitions,
+            channel=self._open_channel(),
+        )
+        with self._registry_needed():
+            schema_id = self._registry.id_of("RecoveryAction")
+        feed.write(actions, schema_id=schema_id)
 
     # --- reading ---------------------------------------------------------------------
 

@@ -5,11 +5,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from foldline.processors.blobs import BlobStore
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.state import SessionState
+from foldline.schemas.topic_records import RecoveryAction
 from foldline.schemas.verdicts import Verdict
 
 FOLLOW_MAX_EVENTS = 500
@@ -67,6 +68,25 @@ class Leases(Protocol):
 
         A log may forget one that ran out long ago.
         """
+        ...
+
+    def get_many(self, session_ids: Sequence[str]) -> dict[str, Lease]:
+        """The leases of several sessions, of those that have one."""
+        ...
+
+
+def each_lease(leases: Leases, session_ids: Sequence[str]) -> dict[str, Lease]:
+    """`get_many` of leases whose every look is cheap."""
+    found = {session_id: leases.get(session_id) for session_id in session_ids}
+    return {name: lease for name, lease in found.items() if lease is not None}
+
+
+@runtime_checkable
+class WritesRecovery(Protocol):
+    """A log that publishes what recovery does, for whoever watches over many sessions."""
+
+    def write_recovery(self, actions: Sequence[RecoveryAction]) -> None:
+        """Publish what was done; it is kept when this returns."""
         ...
 
 

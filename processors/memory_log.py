@@ -10,7 +10,13 @@ from foldline.errors import LogUnavailableError
 from foldline.processors.batch import Change, Clock, Ways, admit_batch
 from foldline.processors.blobs import BlobStore
 from foldline.processors.fold import copy_of
-from foldline.processors.log import FOLLOW_MAX_EVENTS, Lease, Leases, SessionSummary
+from foldline.processors.log import (
+    FOLLOW_MAX_EVENTS,
+    Lease,
+    Leases,
+    SessionSummary,
+    each_lease,
+)
 from foldline.processors.memory_blobs import MemoryBlobs
 from foldline.processors.restore import Source, restore
 from foldline.processors.stored import (
@@ -247,6 +253,10 @@ class MemoryLeases:
             held = self._held.get(session_id)
             if held is not None and (held.epoch, held.writer) == (epoch, writer):
                 del self._held[session_id]
+
+    def get_many(self, session_ids: Sequence[str]) -> dict[str, Lease]:
+        """The leases of several sessions, of those that have one."""
+        return each_lease(self, session_ids)
 
     def get(self, session_id: str) -> Lease | None:
         """The lease of a session; None where none was ever taken or it was released."""

@@ -90,7 +90,7 @@ def restore_partition(
     partition, table = steps.run(table)  # steps 3 and 4
     crash_point("CP_RESTORE_AFTER_REFOLD")
     took_ms = round((time.monotonic() - began_s) * 1000)
-    return Restored(partition, table, steps.refolded, took_ms)
+    return Restored(partition, table, steps.refolded, took_ms, steps.skipped)
 
 
 class _Restore:
@@ -117,7 +117,7 @@ class _Restore:
         self._table: Table
         self._basis = TABLE
         self._heads: dict[bytes, bytes] | None = None
-        self.refolded = 0
+        self.refolded = self.skipped = 0
 
     def run(self, table: Table) -> tuple[Partition, Table]:
         """Restore over the first basis that fits; gives the table that is open then."""
@@ -326,6 +326,7 @@ class _Restore:
             append_offset = append_offset_of(cast("Headers | None", message.headers()))
         except DecodeError as error:
             self._warn(f"{where}: {error.reason}: no worker wrote it; skipped")
+            self.skipped += 1
             return  # as every reader does: what others put there stops nothing
         try:
             schema_id, body = unframe(message.value() or b"")

@@ -80,7 +80,6 @@ class Replica:
         self.partition_count = meta.partitions
         self._within = range(meta.partitions) if within is None else within
         self.url = cluster.url
-        self.skipped = 0
         self._folder = ReplicaFolder(
             folder, cluster=cluster, meta=meta, codec=codec, settings=settings
         )
@@ -309,7 +308,7 @@ class Replica:
         polled = polled_of(self._folder.name(part.partition), messages)
         part.read_bytes += sum(len(m.value() or b"") for m in messages if not m.error())
         for offset in polled.skipped:
-            self.skipped += 1
+            part.skipped += 1
             name = self._folder.name(part.partition)
             _logger.warning("%s: offset %s is no worker's record: skipped", name, offset)
         changed = part.store.apply(polled.records)

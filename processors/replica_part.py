@@ -25,6 +25,8 @@ class Progress:
     problem: str = ""
     read_bytes: int = 0
     """Bytes of values that brokers have sent of it since it was opened."""
+    skipped: int = 0
+    """Records that no worker wrote, since it was opened."""
 
     @property
     def complete(self) -> bool:
@@ -92,6 +94,7 @@ class Part:
     changed: threading.Condition = field(default_factory=threading.Condition)
     seen_end: int = 0
     read_bytes: int = 0
+    skipped: int = 0
     synced: bool = False
     """Whether a read has waited for its end once: from then on it is kept near it."""
     stopped: FoldlineError | None = None
@@ -113,6 +116,7 @@ class Part:
             store.event_count,
             str(self.stopped or self.trouble),
             self.read_bytes,
+            self.skipped,
         )
 
     def reached(self, session_id: str, seq: int) -> bool:

@@ -44,3 +44,5 @@ class Restored:
     table: Table
     refolded: int
     took_ms: int
+    skipped: int = 0
+    """Records of `events` that no worker wrote."""

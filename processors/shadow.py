@@ -23,7 +23,7 @@ from foldline.kafka_ready import group_members
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.partition import Flush, Position, Rules
 from foldline.processors.partition_restore import restore_partition
-from foldline.processors.partition_source import PartitionSource
+from foldline.processors.partition_source import PartitionSource, RestoreCancelledError
 from foldline.processors.restore_ways import Progress, Restored
 from foldline.processors.table import Table
 from foldline.processors.worker_publisher import (
@@ -93,14 +93,13 @@ class Shadow:
         """Ask `build` to end; what it has published stays."""
         self._stopped.set()
 
-    def build(self) -> None:
-        """Publish until every partition is near enough to its end.
+    def build(self) -> bool:
+        """Publish until every partition is near enough to its end; False: stopped before.
 
         Raises:
             WorkerFailedError: workers of this fold version are there, or the log grows
                 faster than this.
             LogUnavailableError: the brokers do not say who is in the group.
-            RestoreCancelledError: it was stopped.
         """
         watch = Watch()
         publisher = self._setup.publisher(_ignore, watch)
@@ -110,7 +109,9 @@ class Shadow:
             for _ in range(PASSES_MAX):
                 lags = [self._pass(i, publisher) for i in range(self._ways.partitions)]
                 if max(lags) <= self._limit:
-                    return
+                    return True
+        except RestoreCancelledError:
+            return False
         except (TornBatchError, LostProducerError) as error:
             reason = f"the shadow of fold version {FOLD_VERSION} was ended: {error}"
             raise WorkerFailedError(reason) from error
@@ -121,7 +122,8 @@ class Shadow:
 
     def _take_id(self, publisher: Publisher) -> None:
         while not publisher.open():
-            self._stopped.wait(1)
+            if self._stopped.wait(1):
+                raise RestoreCancelledError
 
     def _refuse_beside_workers(self) -> None:
         members = group_members(self._setup.cluster, self._setup.settings)

@@ -8,9 +8,10 @@ owner's lease ends at once, a frozen one's after its time to live.
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from foldline.processors.log import Lease
+from foldline.processors.log import Lease, each_lease
 from foldline.processors.owner_locks import OwnerLocks
 from foldline.processors.sqlite_file import connect, translated
 
@@ -76,6 +77,10 @@ class SqliteLeases:
             "DELETE FROM leases WHERE session_id = ? AND epoch = ? AND writer = ?",
             (session_id, epoch, writer),
         )
+
+    def get_many(self, session_ids: Sequence[str]) -> dict[str, Lease]:
+        """The leases of several sessions, of those that have one."""
+        return each_lease(self, session_ids)
 
     def get(self, session_id: str) -> Lease | None:
         """The lease of a session; None where none was ever taken or it was released."""

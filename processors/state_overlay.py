@@ -6,12 +6,14 @@ that the table does not have yet cannot be read again and are never evicted.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from foldline.processors.fold import copy_of, initial, light_copy_of, only_counts
+from foldline.processors.fold import copier_for, copy_of, initial, light_copy_of
 from foldline.schemas.events import AnyEvent
 from foldline.schemas.state import SessionState
+
+_Copier = Callable[[SessionState], SessionState]
 
 
 class StateTable(Protocol):
@@ -29,7 +31,7 @@ class StateOverlay:
         self._table = table
         self._max_cached = max_cached
         self._batch: dict[str, SessionState] = {}
-        self._light: set[str] = set()
+        self._copiers: dict[str, _Copier] = {}
         self._unflushed: dict[str, SessionState] = {}
         self._cached: OrderedDict[str, SessionState] = OrderedDict()
         self._handed: Sequence[SessionState] = ()
@@ -71,17 +73,21 @@ class StateOverlay:
             state: what `get` gave.
             event: what will be folded into it, and nothing else.
         """
-        light = only_counts(event)
+        wanted = copier_for(event)
         mine = self._batch.get(session_id)
         if mine is None:
-            copied = light_copy_of if light else copy_of
-            mine = initial(session_id) if state is None else copied(state)
+            if state is None:
+                mine, wanted = initial(session_id), copy_of
+            else:
+                mine = wanted(state)
             self._batch[session_id] = mine
-            if light:
-                self._light.add(session_id)
-        elif not light and session_id in self._light:
-            self._light.remove(session_id)
-            mine = self._batch[session_id] = copy_of(mine)
+            self._copiers[session_id] = wanted
+            return mine
+        had = self._copiers[session_id]
+        if wanted is had or had is copy_of or wanted is light_copy_of:
+            return mine
+        mine = self._batch[session_id] = copy_of(mine)
+        self._copiers[session_id] = copy_of
         return mine
 
     def refolding(self, session_id: str) -> SessionState:
@@ -102,7 +108,7 @@ class StateOverlay:
     def drop(self) -> None:
         """Forget the batch's states."""
         self._batch = {}
-        self._light = set()
+        self._copiers = {}
 
     @property
     def full(self) -> bool:

@@ -159,17 +159,20 @@ class Table:
         batch.put(META, msgspec.msgpack.encode(meta))
         self._rocks.write(batch)
         self._meta = meta
-        self._known |= new
+        self._remember(new)
 
     def _has(self, session_id: str, key: bytes) -> bool:
         if session_id in self._known:
             return True
         if self._rocks.get(key) is None:
             return False
-        if len(self._known) >= KNOWN_SESSIONS:
-            self._known.clear()
-        self._known.add(session_id)
+        self._remember({session_id})
         return True
+
+    def _remember(self, session_ids: set[str]) -> None:
+        if len(self._known) + len(session_ids) > KNOWN_SESSIONS:
+            self._known.clear()  # memory does not follow the number of sessions
+        self._known |= session_ids
 
     def check(self) -> None:
         """Read it whole.

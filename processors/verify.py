@@ -8,7 +8,9 @@ Per session, on raw rows, so that nothing is smoothed over on the way:
 4. every checkpoint's hash is that of the refolded state just before it;
 5. every blob that is named is there, with its bytes;
 6. the index has the last event's seq and hash, and what the refolded state says;
-7. the live state, and newest snapshot plus tail, equal the refolded state.
+7. the live state, and newest snapshot plus tail, equal the refolded state;
+8. a fork's first `prev_hash` is the hash of its parent's event at the fork point. A
+   mirrored fork's parent may never have been here: then there is nothing to compare.
 
 Events that are appended meanwhile are left for the next time.
 """
@@ -30,7 +32,7 @@ from foldline.processors.stored import (
     StoredSnapshot,
 )
 from foldline.schemas.blocks import Blob
-from foldline.schemas.events import CheckpointCreated, UnknownEvent
+from foldline.schemas.events import CheckpointCreated, SessionCreated, UnknownEvent
 from foldline.schemas.record import Record
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.snapshots import decode_snapshot, state_hash
@@ -149,6 +151,7 @@ class _SessionCheck:
             recorded = chain.add(stored, self._log.codec)
             yield from chain.found()
             if recorded is not None:
+                yield from self._parent(recorded)
                 yield from self._blobs(recorded)
             if recorded is not None and not chain.broken:
                 # After a break the fold would only repeat that something is wrong.
@@ -160,6 +163,24 @@ class _SessionCheck:
             yield from self._index(state)
             yield from self._left_over()
             yield from self._live(state)
+
+    def _parent(self, recorded: Recorded) -> Iterator[Problem]:
+        """8. What a fork goes on from."""
+        event, envelope = recorded.event, recorded.envelope
+        if not isinstance(event, SessionCreated) or event.fork_seq is None:
+            return
+        fork_seq, parent_id = event.fork_seq, event.parent_session_id or ""
+        found = self._log.stored_events(
+            parent_id, after_seq=fork_seq - 1, upto_seq=fork_seq
+        )
+        stored = next(iter(found), None)
+        if stored is not None:
+            if hashlib.sha256(stored.body).digest() != envelope.prev_hash:
+                yield self._problem(
+                    f"prev_hash is not that of event {fork_seq} of its parent {parent_id}"
+                )
+        elif event.mode != MIRRORED:
+            yield self._problem(f"its parent {parent_id} has no event {fork_seq}")
 
     def _appended_meanwhile(self) -> bool:
         """Whether the index has moved on since: then the row beyond it is a new one."""

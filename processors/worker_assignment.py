@@ -6,7 +6,8 @@
 | restored | no | its state is back; it waits for a producer |
 | running | yes | batches take its records |
 | blocked | no | it waits for a schema, a newer foldline, or room for its table |
-| failed | no | `events` cannot be trusted as they are: an operator has to look |
+| failed | no | `events` cannot be trusted as they are: an operator has to look; it is \
+restored again every `failed_retry_ms` |
 """
 
 import logging
@@ -35,6 +36,8 @@ RESTORED = "restored"
 RUNNING = "running"
 BLOCKED = "blocked"
 FAILED = "failed"
+
+_WAITING = frozenset({BLOCKED, RESTORED, FAILED})
 
 _logger = logging.getLogger("foldline.worker")
 
@@ -199,7 +202,7 @@ class Assignment:
                 self._take_in(self.owned[index], result)
         now_s = time.monotonic()
         for owned in list(self.owned.values()):
-            if owned.phase in {BLOCKED, RESTORED} and now_s >= owned.retry_s:
+            if owned.phase in _WAITING and now_s >= owned.retry_s:
                 self._unblock(owned, open_for_work=open_for_work)
             elif owned.phase == RUNNING:
                 self._flush_due(owned, now_s)
@@ -229,14 +232,21 @@ class Assignment:
                     result.partition.position.input_offset,
                 )
             case FoldlineError(retryable=False):
-                owned.phase, owned.reason = FAILED, str(result)
-                _logger.error("partition %d is stopped: %s", owned.index, result)
+                self._fail(owned, str(result))
             case FoldlineError() | KafkaException():
                 self._restore_later(owned, str(result))
             case RestoreCancelledError():
                 self._restore_later(owned, "cancelled")
             case _:
                 raise result
+
+    def _fail(self, owned: Owned, reason: str) -> None:
+        """Leave it alone for long: it is read whole each time, mostly for nothing."""
+        retry_ms = self._settings.failed_retry_ms
+        _logger.error("partition %d is stopped: %s", owned.index, reason)
+        owned.phase = FAILED
+        owned.reason = f"{reason}; it is tried again every {retry_ms / 1000:.0f} s"
+        owned.retry_s = time.monotonic() + retry_ms / 1000
 
     def _restore_later(self, owned: Owned, reason: str) -> None:
         _logger.warning("partition %d cannot be restored now: %s", owned.index, reason)
@@ -245,7 +255,7 @@ class Assignment:
 
     def _unblock(self, owned: Owned, *, open_for_work: bool) -> None:
         if owned.partition is None:
-            owned.phase = RESTORING
+            owned.phase, owned.reason = RESTORING, ""
             owned.progress = self._restores.begin(owned.index)
             return
         if not open_for_work:

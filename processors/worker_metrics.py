@@ -51,6 +51,9 @@ class WorkerMetrics:
             "restore_seconds", "Time that a partition was restored.", _RESTORE_TIMES_S
         )
         self.restored = self._total("restored_events", "Events that restores folded.")
+        self.skipped = self._total(
+            "skipped_events", "Records of events that no worker wrote, seen by restores."
+        )
         self.aborts = self._total("aborts", "Transactions that were aborted and run again.")
         self.fences = self._total("fences", "Times that the producer was fenced.")
         self.losses = self._total("producer_losses", "Times that everything was restored.")
@@ -78,6 +81,7 @@ class WorkerMetrics:
         """Note that a partition is back: so long it was not worked on here."""
         self.restore_s.observe(restored.took_ms / 1000)
         self.restored.inc(restored.refolded)
+        self.skipped.inc(restored.skipped)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""

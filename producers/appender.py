@@ -234,7 +234,7 @@ class Appender:
             else:
                 found = {"kind": DUPLICATE, "seq": seq, "detail": ""}
                 verdicts[i] = verdicts[i].model_copy(update=found)
-        fresh = [replace(appends[i], known_seq=self.known_seq) for i in anew]
+        fresh = [appends[i]._replace(known_seq=self.known_seq) for i in anew]
         for i, verdict in zip(anew, self._send(fresh) if fresh else (), strict=True):
             verdicts[i] = verdict
 

@@ -22,6 +22,7 @@ from foldline.errors import (
 from foldline.processors.log import Log, SessionSummary
 from foldline.processors.open_log import open_log
 from foldline.producers.appender import Sent, raise_refused
+from foldline.producers.forking import begin_fork, label_pairs
 from foldline.producers.identity import derived_id, fresh_id, wall_clock
 from foldline.producers.lease import LeaseKeeper
 from foldline.producers.link import (
@@ -32,17 +33,16 @@ from foldline.producers.link import (
     Threads,
 )
 from foldline.producers.mirrored import MirroredSession
-from foldline.producers.owned import OwnedSession
+from foldline.producers.owned import OwnedSession, Session
 from foldline.producers.prepare import Preparer, Redacts, blocks_of
 from foldline.producers.redaction import Redactor, key_of_log
-from foldline.producers.session import Said, Session
+from foldline.producers.session import Said, View
 from foldline.producers.tools import Toolbox
 from foldline.schemas.envelope import Actor
 from foldline.schemas.events import (
     GoalSet,
     InstructionsSet,
     KnownEvent,
-    Label,
     SessionCreated,
     SessionReopened,
     SessionResumed,
@@ -95,6 +95,8 @@ def _user() -> str:
 class Client:
     """A client of one log. Each is a writer of its own: its id is fresh."""
 
+    _owned_type: type[OwnedSession] = OwnedSession
+
     def __init__(
         self,
         url: str | Log | None,
@@ -112,7 +114,7 @@ class Client:
         self._tenant = tenant
         self._link: Link | None = None
         self._kept: list[OwnedSession] = []
-        self._views: WeakSet[Session] = WeakSet()
+        self._views: WeakSet[View] = WeakSet()
 
     async def __aenter__(self) -> Self:
         self._link = await asyncio.to_thread(self._connected)
@@ -200,7 +202,7 @@ class Client:
         Raises:
             SessionNotFoundError: no such session.
         """
-        view = Session(self._ready, await self._state(session_id))
+        view = Session(self._ready, await self._state(session_id), forks=self.fork)
         self._views.add(view)
         return view
 
@@ -224,7 +226,7 @@ class Client:
         session_id = session_id or fresh_id()
         created = SessionCreated(
             agent=agent,
-            labels=_labels(labels),
+            labels=label_pairs(labels),
             environment_json=environment_json,
         )
         events: list[KnownEvent] = [created]
@@ -246,12 +248,49 @@ class Client:
         state = SessionState(session_id, agent=agent, seq=answers[-1].verdict.seq)
         return await self._owned(state, answers[0])
 
-    async def take(self, session_id: str, *, steal: bool = False) -> OwnedSession:
+    async def fork(
+        self,
+        session_id: str,
+        at_seq: int,
+        *,
+        agent: str | None = None,
+        fork_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> OwnedSession:
+        """Make a session that goes on from any event of another's history, and own it.
+
+        No event is copied, and the other session is not touched. What was in force there
+        (goal, plan, constraints, budget, instructions, tools) goes on; grants and open
+        work stay where they are.
+
+        Args:
+            session_id: whose history goes on; it may mirror another harness, or have ended.
+            at_seq: the seq of the last event that both have, from 1. One before the
+                session's own fork point forks the ancestor that has it.
+            agent: the fork's agent; its parent's where not given.
+            fork_id: the fork's session id.
+            labels: labels of the fork.
+
+        Raises:
+            SessionNotFoundError: no such session.
+            ForkPointError: its history has no event at that seq, or it is another tenant's.
+            LineageError: it is a fork, and an ancestor is not there as it was.
+            SessionExistsError: a session of the id `fork_id` is there.
+        """
+        state, claim = await begin_fork(
+            self._ready, session_id, at_seq, agent=agent, session_id=fork_id, labels=labels
+        )
+        return await self._owned(state, claim)
+
+    async def take(
+        self, session_id: str, *, steal: bool = False, reason: str = ""
+    ) -> OwnedSession:
         """Become the owner of a session whose owner is dead, gone, or to be fenced.
 
         Args:
             session_id: of an owned session that has not ended.
             steal: take it from a live owner too, who is fenced by that.
+            reason: why, for whoever reads the log; "taken" or "stolen" by default.
 
         Raises:
             LiveOwnerError: its owner is alive, and `steal` was not asked for.
@@ -259,7 +298,7 @@ class Client:
             MirroredSessionError: it mirrors another harness and has no owner.
             AppendRefusedError: it has ended (CLOSED): `reopen` it.
         """
-        event = SessionResumed(reason="stolen" if steal else "taken")
+        event = SessionResumed(reason=reason or ("stolen" if steal else "taken"))
         return await self._claim(session_id, event, steal=steal)
 
     async def reopen(self, session_id: str, *, reason: str) -> OwnedSession:
@@ -289,7 +328,9 @@ class Client:
         session_id = session_id or derived_id("mirror", system, stream)
         state = await link.read(link.log.state, session_id)
         if state is None:
-            created = SessionCreated(agent=system, mode=MIRRORED, labels=_labels(labels))
+            created = SessionCreated(
+                agent=system, mode=MIRRORED, labels=label_pairs(labels)
+            )
             draft = link.draft(
                 session_id,
                 created,
@@ -353,7 +394,9 @@ class Client:
         epoch = claim.verdict.epoch
         await link.read(link.keeper.hold, state.session_id, epoch=epoch, writer=link.writer)
         appender = link.appender(state.session_id, claim.verdict.current_seq)
-        owned = OwnedSession(link, state, appender=appender, claim=claim.verdict)
+        owned = self._owned_type(
+            link, state, forks=self.fork, appender=appender, claim=claim.verdict
+        )
         # A client may see any number of sessions come and go.
         self._kept = [*(known for known in self._kept if not known.is_over), owned]
         return owned
@@ -364,9 +407,3 @@ class Client:
         if state is None:
             raise SessionNotFoundError(session_id, link.log.url)
         return state
-
-
-def _labels(labels: Mapping[str, str] | None) -> tuple[Label, ...]:
-    return tuple(
-        Label(key=key, value=value) for key, value in sorted((labels or {}).items())
-    )

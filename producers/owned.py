@@ -4,7 +4,8 @@
 session; whoever takes it over fences this one, whose next decision raises FencedError.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from foldline.errors import FoldlineError, SettingsError
 from foldline.producers.appender import Appender, raise_refused
@@ -15,7 +16,7 @@ from foldline.producers.link import Link
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import blocks_of
 from foldline.producers.recover import Recovery, RecoveryReport
-from foldline.producers.session import Said, Session
+from foldline.producers.session import Said, View
 from foldline.producers.tools import PendingCall, Toolbox
 from foldline.producers.turn import Turn
 from foldline.projections.recovery import RecoveryPolicy
@@ -44,13 +45,78 @@ CHECKPOINT_TRIES_MAX = 16
 """How often a checkpoint is made anew because somebody appended in between."""
 
 
+class Forks(Protocol):
+    """Forks a session for the client that keeps the fork: `Client.fork`."""
+
+    async def __call__(
+        self,
+        session_id: str,
+        at_seq: int,
+        *,
+        agent: str | None = None,
+        fork_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> "OwnedSession":
+        """Make a session that goes on from `at_seq` of this one's history, and own it."""
+        ...
+
+
+class Session(View):
+    """A view of a session, which can be forked. Claims nothing."""
+
+    def __init__(
+        self,
+        link: Link,
+        state: SessionState,
+        *,
+        forks: Forks,
+        appender: Appender | None = None,
+    ) -> None:
+        super().__init__(link, state, appender=appender)
+        self._forks = forks
+
+    async def fork(
+        self,
+        at_seq: int,
+        *,
+        agent: str | None = None,
+        session_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> "OwnedSession":
+        """Make a session that goes on from `at_seq` of this history, and own it.
+
+        This session is not touched. See `Client.fork` for what goes on and what does not.
+
+        Args:
+            at_seq: the seq of the last event that both have, from 1: never a place in
+                a list that is shown.
+            agent: the fork's agent; this session's where not given.
+            session_id: the fork's id.
+            labels: labels of the fork.
+
+        Raises:
+            ForkPointError: the history has no event at that seq.
+            LineageError: this is a fork, and an ancestor is not there as it was.
+            SessionExistsError: a session of that id is there.
+        """
+        return await self._forks(
+            self.session_id, at_seq, agent=agent, fork_id=session_id, labels=labels
+        )
+
+
 class OwnedSession(Session):
     """A session that this client owns, until it is closed or fenced."""
 
     def __init__(
-        self, link: Link, state: SessionState, *, appender: Appender, claim: Verdict
+        self,
+        link: Link,
+        state: SessionState,
+        *,
+        forks: Forks,
+        appender: Appender,
+        claim: Verdict,
     ) -> None:
-        super().__init__(link, state, appender=appender)
+        super().__init__(link, state, forks=forks, appender=appender)
         self._owner = Ownership(
             link,
             state.session_id,
@@ -101,10 +167,24 @@ class OwnedSession(Session):
         return Turn(self._owner, self._history, turn_id=state.turn.turn_id)
 
     async def recover(
-        self, toolbox: Toolbox, *, policy: RecoveryPolicy | None = None
+        self,
+        toolbox: Toolbox,
+        *,
+        policy: RecoveryPolicy | None = None,
+        leave_tools: bool = False,
     ) -> RecoveryReport:
-        """Settle what the last owner left open, and say what is left to do."""
-        return await Recovery(self._owner, toolbox, policy or RecoveryPolicy()).run()
+        """Settle what the last owner left open, and say what is left to do.
+
+        Args:
+            toolbox: the tools of this process.
+            policy: how often to go on without a person.
+            leave_tools: leave what may be repeated to a process that has the tool, if
+                this one has not; otherwise its outcome is unknown for good.
+        """
+        recovery = Recovery(
+            self._owner, toolbox, policy or RecoveryPolicy(), leave_tools=leave_tools
+        )
+        return await recovery.run()
 
     # --- the plain verbs -------------------------------------------------------------
 

@@ -41,8 +41,8 @@ from foldline.projections.recovery import (
     MarkUnknown,
     NeedsPerson,
     OfferAgain,
+    PlannedAction,
     Reconcile,
-    RecoveryAction,
     RecoveryPolicy,
     Retry,
     RetryLater,
@@ -50,6 +50,7 @@ from foldline.projections.recovery import (
     plan_recovery,
     unknown,
 )
+from foldline.projections.resuming import count_resumes
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionFailed,
@@ -58,7 +59,6 @@ from foldline.schemas.events import (
     ModelCallCancelled,
     PermissionExpired,
     SessionCancelled,
-    SessionResumed,
     ToolOutcomeResolved,
     ToolOutcomeUnknown,
     TurnEnded,
@@ -77,13 +77,49 @@ OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
 """What a person may answer about an unknown outcome."""
 
 
+RETRIED = "RETRIED"
+RESOLVED = "RESOLVED"
+NOT_EXECUTED = "NOT_EXECUTED"
+MARKED_UNKNOWN = "MARKED_UNKNOWN"
+ASKED = "ASKED"
+REQUEST_EXPIRED = "REQUEST_EXPIRED"
+MODEL_CALL_CANCELLED = "MODEL_CALL_CANCELLED"
+COMPACTION_FAILED = "COMPACTION_FAILED"
+CANCELLED = "CANCELLED"
+
+ACTIONS: dict[str, str] = {
+    RETRIED: "an execution that may be repeated was run again",
+    RESOLVED: "a reconciler said that it had happened",
+    NOT_EXECUTED: "a reconciler said, twice, that it had not",
+    MARKED_UNKNOWN: "nobody knows how an execution ended",
+    ASKED: "a person is asked how it ended",
+    REQUEST_EXPIRED: "nobody answered a request in time",
+    MODEL_CALL_CANCELLED: "the answer of a model call is recorded by nobody",
+    COMPACTION_FAILED: "a compaction had no end",
+    CANCELLED: "a stop that somebody had asked for",
+}
+"""What a recovery does, word by word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that recovery did; `action` is one of ACTIONS."""
+
+    action: str
+    call_id: str = ""
+    attempt: int = 0
+    detail: str = ""
+
+
 @dataclass(slots=True)
 class RecoveryReport:
     """What recovery did, and what it found to be done by others.
 
-    `to_run` are the calls that have certainly not happened: `Turn.open_calls` gives
-    them. `waiting` are requests that still wait for an answer. `needs_person` says why
-    going on alone is not advised any more.
+    `done` lists its steps in their order. `left` are executions that may be repeated,
+    and that are left to a process that has their tools (`leave_tools`). `to_run` are the
+    calls that have certainly not happened: `Turn.open_calls` gives them. `waiting` are
+    requests that still wait for an answer. `needs_person` says why going on alone is not
+    advised any more.
     """
 
     retried: int = 0
@@ -94,6 +130,8 @@ class RecoveryReport:
     model_calls_cancelled: int = 0
     compactions_failed: int = 0
     requests_expired: int = 0
+    done: list[Step] = field(default_factory=list[Step], compare=False)
+    left: list[str] = field(default_factory=list[str])
     to_run: list[str] = field(default_factory=list[str])
     waiting: list[str] = field(default_factory=list[str])
     handles: list[str] = field(default_factory=list[str])
@@ -105,10 +143,27 @@ class RecoveryReport:
 class Recovery:
     """One recovery of a session by its new owner."""
 
-    def __init__(self, owner: Ownership, toolbox: Toolbox, policy: RecoveryPolicy) -> None:
+    def __init__(
+        self,
+        owner: Ownership,
+        toolbox: Toolbox,
+        policy: RecoveryPolicy,
+        *,
+        leave_tools: bool = False,
+    ) -> None:
+        """Make ready.
+
+        Args:
+            owner: the new owner.
+            toolbox: the tools that are here.
+            policy: how often to go on without a person.
+            leave_tools: leave an execution that may be repeated to another process if
+                its tool is not here; otherwise nobody will ever know how it ended.
+        """
         self._owner = owner
         self._toolbox = toolbox
         self._policy = policy
+        self._leave_tools = leave_tools
         self._state = SessionState(owner.session_id)
         self.report = RecoveryReport()
 
@@ -135,7 +190,13 @@ class Recovery:
 
     async def _carry_out(self) -> None:
         report, resumes = self.report, await self._resumes()
-        for found in (report.to_run, report.waiting, report.handles, report.retries):
+        for found in (
+            report.left,
+            report.to_run,
+            report.waiting,
+            report.handles,
+            report.retries,
+        ):
             found.clear()
         report.needs_person.clear()
         for action in plan_recovery(
@@ -151,10 +212,15 @@ class Recovery:
         return await self._owner.link.read(self._count_resumes, turn.seq)
 
     def _count_resumes(self, after_seq: int) -> int:
-        events = self._owner.link.log.structure(self._owner.session_id, after_seq=after_seq)
-        return sum(isinstance(recorded.event, SessionResumed) for recorded in events)
+        log = self._owner.link.log
+        return count_resumes(log.structure(self._owner.session_id, after_seq=after_seq))
 
-    async def _do(self, action: RecoveryAction) -> None:
+    def _did(
+        self, action: str, *, call_id: str = "", attempt: int = 0, detail: str = ""
+    ) -> None:
+        self.report.done.append(Step(action, call_id, attempt, detail))
+
+    async def _do(self, action: PlannedAction) -> None:
         report = self.report
         match action:
             case CancelModelCall():
@@ -162,6 +228,7 @@ class Recovery:
             case FailCompaction(compaction_id=name):
                 await self._decide(CompactionFailed(compaction_id=name, reason="crash"))
                 report.compactions_failed += 1
+                self._did(COMPACTION_FAILED, detail=name)
             case ExpireRequest():
                 await self._expire(action)
             case OfferAgain(request_id=request_id):
@@ -220,11 +287,13 @@ class Recovery:
             )
         )
         self.report.model_calls_cancelled += 1
+        self._did(MODEL_CALL_CANCELLED, detail=action.model_call_id)
 
     async def _expire(self, action: ExpireRequest) -> None:
         await self._decide(PermissionExpired(request_id=action.request_id))
         self.report.requests_expired += 1
         request = self._state.requests[action.request_id]
+        self._did(REQUEST_EXPIRED, call_id=request.call_id, detail=action.request_id)
         if request.call_id:
             self.report.to_run.append(request.call_id)
 
@@ -235,6 +304,7 @@ class Recovery:
         else:
             await self._decide(TurnEnded(outcome="ABORTED", reason=action.reason))
         self.report.cancelled = action.target
+        self._did(CANCELLED, detail=f"{action.target}: {action.reason}")
         self.report.to_run.clear()
 
     # --- executions without an end ---------------------------------------------------
@@ -242,6 +312,9 @@ class Recovery:
     async def _retry(self, action: Retry) -> None:
         call = self._state.calls[action.call_id]
         tool = self._toolbox.get(call.tool)
+        if tool is None and self._leave_tools:
+            self.report.left.append(call.call_id)
+            return
         pending = await pending_call(self._owner, call)
         if tool is None or pending.arguments is None:
             reason = pending.problem or f"there is no tool {call.tool!r} to repeat it with"
@@ -259,6 +332,7 @@ class Recovery:
         )
         await self._executed(attempt)
         self.report.retried += 1
+        self._did(RETRIED, call_id=call.call_id, attempt=action.attempt)
 
     async def _executed(self, attempt: Attempt) -> None:
         for _ in range(LOG_TIME_TRIES_MAX):
@@ -295,10 +369,15 @@ class Recovery:
             case True:
                 await self._resolve(call, "COMPLETED", found)
                 self.report.resolved += 1
+                self._did_settle(RESOLVED, call, found)
             case False:
                 await self._resolve(call, "NOT_EXECUTED", found)
                 self.report.not_executed += 1
+                self._did_settle(NOT_EXECUTED, call, found)
                 self.report.to_run.append(call.call_id)
+
+    def _did_settle(self, action: str, call: Call, found: Reconciled) -> None:
+        self._did(action, call_id=call.call_id, attempt=call.attempt, detail=found.evidence)
 
     async def _ask_tool(self, call: Call) -> Reconciled:
         tool = self._toolbox.get(call.tool)
@@ -340,6 +419,12 @@ class Recovery:
             )
         )
         self.report.unknown += 1
+        self._did(
+            MARKED_UNKNOWN,
+            call_id=action.call_id,
+            attempt=action.attempt,
+            detail=action.reason,
+        )
 
     async def _ask(self, action: AskPerson) -> None:
         call = self._state.calls[action.call_id]
@@ -356,3 +441,9 @@ class Recovery:
             )
         )
         self.report.asked += 1
+        self._did(
+            ASKED,
+            call_id=action.call_id,
+            attempt=action.attempt,
+            detail=action.request_id,
+        )

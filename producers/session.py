@@ -1,7 +1,7 @@
 """A session as everybody may use it: read, follow, say something, answer, steer.
 
-`Session` claims nothing: any number of processes may hold one of the same session,
-beside its owner (`foldline.producers.owned`).
+A `View` claims nothing: any number of processes may hold one of the same session,
+beside its owner. `foldline.producers.owned` has the `Session` that can be forked besides.
 """
 
 import asyncio
@@ -9,6 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
 from foldline.errors import SessionNotFoundError
+from foldline.processors.lineage import (
+    Lineage,
+    joined_events,
+    joined_state,
+    lineage_of,
+)
 from foldline.processors.log import Log
 from foldline.producers.appender import Answers, Appender, Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id
@@ -39,13 +45,16 @@ READ_EVENTS = 256
 Said = str | Block | Sequence[Block]
 
 
-class Session:
+class View:
     """A view of a session. Everything that it appends is on the log when it returns."""
 
     def __init__(
         self, link: Link, state: SessionState, *, appender: Appender | None = None
     ) -> None:
         self.session_id = state.session_id
+        self.fork_seq = state.fork_seq
+        """The seq up to which the history is that of ancestors; 0 if it is no fork."""
+        self._lineage: Lineage | None = None
         self._link = link
         self._appender = appender or link.appender(state.session_id, state.seq)
 
@@ -54,10 +63,18 @@ class Session:
     async def events(
         self, after_seq: int = 0, *, upto_seq: int | None = None
     ) -> AsyncIterator[Recorded]:
-        """The events with after_seq < seq <= upto_seq, in order, up to the end."""
+        """The events with after_seq < seq <= upto_seq, in order, up to the end.
+
+        Those of a fork begin with its ancestors', up to the fork point (`fork_seq`); each
+        says in its envelope whose it is.
+
+        Raises:
+            LineageError: an ancestor is not there as it was.
+        """
         while True:
+            lineage = await self._joins(after_seq)
             part = await self._link.read(
-                _read, self._link.log, self.session_id, after_seq, upto_seq
+                _read, self._link.log, lineage or self.session_id, after_seq, upto_seq
             )
             for recorded in part:
                 yield recorded
@@ -68,11 +85,18 @@ class Session:
     async def state(self, at_seq: int | None = None) -> SessionState:
         """The state at the head, or as it was at a seq.
 
+        Up to a fork point it is the state of the ancestor whose event that is.
+
         Raises:
             SessionNotFoundError: no such session, or no event of it at that seq.
+            LineageError: an ancestor is not there as it was.
         """
         log = self._link.log
-        state = await self._link.read(log.state, self.session_id, at_seq=at_seq)
+        lineage = None if at_seq is None else await self._joins(at_seq - 1)
+        if lineage is None or at_seq is None:
+            state = await self._link.read(log.state, self.session_id, at_seq=at_seq)
+        else:
+            state = await self._link.read(joined_state, log, lineage, at_seq)
         if state is None:
             raise SessionNotFoundError(self.session_id, log.url)
         self._appender.saw(state.seq)
@@ -80,10 +104,23 @@ class Session:
 
     async def follow(self, after_seq: int = 0) -> AsyncIterator[Recorded]:
         """Every event after a seq, those that are still to come included; never ends."""
+        if after_seq < self.fork_seq:
+            async for recorded in self.events(after_seq, upto_seq=self.fork_seq):
+                after_seq = recorded.seq
+                yield recorded
         while True:
             for recorded in await self._link.follow(self.session_id, after_seq=after_seq):
                 after_seq = recorded.seq
                 yield recorded
+
+    async def _joins(self, after_seq: int) -> Lineage | None:
+        """The lineage, where a read from that seq on needs ancestors' events."""
+        if after_seq >= self.fork_seq:
+            return None
+        if self._lineage is None:
+            link = self._link
+            self._lineage = await link.read(lineage_of, link.log, self.session_id)
+        return self._lineage
 
     async def blob(self, blob: Blob) -> bytes:
         """The bytes of a body that was too large for its event."""
@@ -274,7 +311,10 @@ class Session:
 
 
 def _read(
-    log: Log, session_id: str, after_seq: int, upto_seq: int | None
+    log: Log, whose: Lineage | str, after_seq: int, upto_seq: int | None
 ) -> list[Recorded]:
-    events = log.events(session_id, after_seq=after_seq, upto_seq=upto_seq)
+    if isinstance(whose, Lineage):
+        events = joined_events(log, whose, after_seq=after_seq, upto_seq=upto_seq)
+    else:
+        events = log.events(whose, after_seq=after_seq, upto_seq=upto_seq)
     return list(islice(events, READ_EVENTS))

@@ -15,6 +15,7 @@ from foldline.projections.context import (
     Sources,
     is_text,
 )
+from foldline.projections.inheritance import parts_of
 from foldline.schemas.blocks import (
     Blob,
     Block,
@@ -34,9 +35,11 @@ from foldline.schemas.events import (
     ContextCleared,
     GoalSet,
     HistoryRewound,
+    Inherited,
     InputProvided,
     InstructionsSet,
     MessageRetracted,
+    SessionCreated,
     SteeringApplied,
     SteeringReceived,
     SystemObservation,
@@ -149,6 +152,8 @@ class _Walk:
                 self._say(recorded, (text_block("Answer: "), *blocks))
             case ContextCleared():
                 self._restart([])
+            case SessionCreated(inherited=Inherited()) as created:
+                self._fork(recorded, created)
             case CompactionCompleted() as compaction:
                 self._compact(recorded, compaction)
             case _ if end_of(recorded.event) is not None:
@@ -251,6 +256,36 @@ class _Walk:
                 self._tools_event_id = recorded.envelope.event_id
             case _:
                 pass
+
+    def _fork(self, recorded: Recorded, created: SessionCreated) -> None:
+        """A fork says in its own words what is in force: only what differs is said."""
+        parts = parts_of(created)
+        for part in parts:
+            said = recorded._replace(event=part)
+            if not self._goes_on(said):
+                self.set_up(said)
+        held = {part.constraint_id for part in parts if isinstance(part, ConstraintSet)}
+        for key in list(self._in_force):
+            kind, _, name = key.partition(":")
+            if kind == "constraint" and name not in held:
+                self._lift(recorded, name)
+
+    def _goes_on(self, recorded: Recorded) -> bool:
+        """Whether this was in force before; then only the event that holds it is new."""
+        match recorded.event:
+            case GoalSet(blocks=blocks):
+                key = "goal"
+            case InstructionsSet(role=role, blocks=blocks):
+                key = f"instructions:{role}"
+            case ConstraintSet(constraint_id=name, blocks=blocks):
+                key = f"constraint:{name}"
+            case _:
+                return False
+        known = self._in_force.get(key)
+        if known is None or self._parts(known.blocks) != self._parts(blocks):
+            return False
+        self._in_force[key] = replace(known, event_id=recorded.envelope.event_id)
+        return True
 
     def _put(self, recorded: Recorded, key: str, label: str, blocks: Blocks) -> None:
         said = _InForce(recorded.envelope.event_id, label, blocks)

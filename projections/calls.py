@@ -13,6 +13,7 @@ from foldline.schemas.events import (
     BackgroundEnded,
     PermissionDenied,
     PermissionRequested,
+    SessionCreated,
     ToolBackgrounded,
     ToolCallRequested,
     ToolCallValidated,
@@ -35,6 +36,10 @@ UNKNOWN_TEXT = (
 NOT_RUN_TEXT = "Not run: it was interrupted before it began."
 NOT_EXECUTED_TEXT = "Not run: it was found out afterwards that it did not happen."
 WAITING_TEXT = "Not run yet: it waits for a person's permission."
+LEFT_TEXT = (
+    "This call was open when this session was forked from {parent_id}. It stays that "
+    "session's call: what came of it is not known here, and it is not run here."
+)
 NO_OUTPUT_TEXT = "(no output)"
 
 _NO_ERRORS = frozenset({"BACKGROUND", "OUTCOME"})
@@ -58,7 +63,7 @@ class Result:
     @property
     def stands_in(self) -> bool:
         """Whether something else may be known of the call later."""
-        return self.form not in ("OUTCOME", "PROJECTED")
+        return self.form not in ("OUTCOME", "PROJECTED", "LEFT")
 
 
 @dataclass(slots=True)
@@ -81,6 +86,14 @@ class Tale:
     handles: list[str] = field(default_factory=list[str])
     projected: Result | None = None
     projected_seq: int = 0
+
+    def leave(self, parent_id: str) -> None:
+        """The session was forked while the call was open: it stays the parent's."""
+        if self.standing.form == "DENIED":
+            self.standing = Result("LEFT", self.standing.blocks, error=True)
+        elif self.standing.form != "LEFT":
+            note = text_block(LEFT_TEXT.format(parent_id=parent_id))
+            self.standing = Result("LEFT", (note,), error=True)
 
     def result(self) -> Result:
         """What the model is shown: what it was shown already, the end, or a stand-in."""
@@ -112,6 +125,10 @@ def tales_of(events: Iterable[Recorded]) -> dict[str, Tale]:
             if event.call_id not in tales:
                 event_id = recorded.envelope.event_id
                 tales[event.call_id] = Tale(event, event_id, recorded.seq)
+            continue
+        if isinstance(event, SessionCreated):
+            for tale in tales.values():
+                tale.leave(event.parent_session_id or "")
             continue
         if isinstance(event, ToolBackgrounded):
             handles[event.handle] = (event.call_id, event.attempt)

@@ -1,5 +1,6 @@
 """What the model is shown: a projection of a session's events. Pure.
 
+    as_one(states)                   a fork's state, with what its ancestors left out
     base_of(state, compaction)       the seq behind which the events are needed
     Sources                          these events, and what was in force before them
     building.build(sources)          the Context: messages, tools, what they stem from
@@ -17,7 +18,7 @@ holds of every build, at whatever event the history ends:
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
 from foldline.schemas.blocks import (
@@ -117,6 +118,31 @@ class Sources:
     base_seq: int = 0
     set_up: Sequence[Recorded] = ()
     texts: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
+
+
+def as_one(states: Sequence[SessionState]) -> SessionState:
+    """The state to give `base_of` for the history of these sessions, joined by forks.
+
+    What an ancestor compacted or cleared before the fork point is so for the child, as
+    long as nobody rewound since: a state tells of its last rewind only.
+
+    Args:
+        states: of each ancestor at the fork point that leads on, the oldest first; then
+            that of the session itself.
+    """
+    one, *later = states
+    if any(state.counts.get("HistoryRewound") for state in later):
+        return states[-1]
+    for state in later:
+        before = None if state.cleared_seq else one.compaction
+        one = replace(
+            state,
+            cleared_seq=state.cleared_seq or one.cleared_seq,
+            compaction=state.compaction or before,
+            rewound_seq=one.rewound_seq,
+            rewound_to=one.rewound_to,
+        )
+    return one
 
 
 def base_of(state: SessionState, compaction: CompactionCompleted | None) -> int:

@@ -1,32 +1,48 @@
-"""What projections read of a log, at once and in one thread."""
+"""What projections read of a log, at once and in one thread.
+
+The history of a fork is read with that of its ancestors.
+"""
 
 from typing import cast
 
+from foldline.processors.lineage import (
+    ancestral_states,
+    joined_events,
+    joined_state,
+    lineage_from,
+)
 from foldline.processors.log import Log
 from foldline.projections.building import build
 from foldline.projections.context import (
     Context,
     Sources,
+    as_one,
     base_of,
     missing_steering,
     text_blobs,
 )
+from foldline.projections.inheritance import as_set_up, seqs_in_force
 from foldline.schemas.events import CompactionCompleted, SessionResumed
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 
 
 def context_of(log: Log, session_id: str) -> Context | None:
-    """The context at the head; None where there is no such session."""
+    """The context at the head; None where there is no such session.
+
+    Raises:
+        LineageError: it is a fork, and an ancestor is not there as it was.
+    """
     state = log.state(session_id)
     if state is None:
         return None
-    base_seq = _base(log, state)
-    events = list(log.events(session_id, after_seq=base_seq))
+    past = _Past(log, state)
+    base_seq = past.base()
+    events = past.events(base_seq)
     if base_seq and missing_steering(events):
         base_seq = 0
-        events = list(log.events(session_id))
-    set_up = _set_up(log, session_id, base_seq)
+        events = past.events(0)
+    set_up = past.set_up(base_seq)
     texts = {
         sha256: log.blobs.get(sha256).decode("utf-8", "replace")
         for sha256 in text_blobs([*set_up, *events])
@@ -34,29 +50,50 @@ def context_of(log: Log, session_id: str) -> Context | None:
     return build(Sources(events, base_seq, set_up, texts))
 
 
+class _Past:
+    """The history of a session, those before its fork points included."""
+
+    def __init__(self, log: Log, state: SessionState) -> None:
+        self._log = log
+        self._state = state
+        self._lineage = lineage_from(state, log.state)
+
+    def events(self, after_seq: int, upto_seq: int | None = None) -> list[Recorded]:
+        """Its events in a range."""
+        found = joined_events(
+            self._log, self._lineage, after_seq=after_seq, upto_seq=upto_seq
+        )
+        return list(found)
+
+    def base(self) -> int:
+        """The seq behind which the events are needed."""
+        states = ancestral_states(self._log, self._lineage)
+        one = as_one([*states, self._state])
+        if one.compaction is None:
+            return base_of(one, None)
+        seq = one.compaction.seq
+        recorded = next(iter(self.events(seq - 1, seq)), None)
+        event = recorded.event if recorded else None
+        return base_of(one, cast("CompactionCompleted | None", event))
+
+    def set_up(self, base_seq: int) -> list[Recorded]:
+        """The events that hold what was in force at a seq."""
+        if not base_seq:
+            return []
+        state = joined_state(self._log, self._lineage, base_seq)
+        if state is None:
+            return []
+        return [
+            part
+            for seq in seqs_in_force(state)
+            for recorded in self.events(seq - 1, seq)
+            for part in as_set_up(recorded, state)
+        ]
+
+
 def event_at(log: Log, session_id: str, seq: int) -> Recorded | None:
     """One event; None where there is none at that seq."""
     return next(iter(log.events(session_id, after_seq=seq - 1, upto_seq=seq)), None)
-
-
-def _base(log: Log, state: SessionState) -> int:
-    if state.compaction is None:
-        return base_of(state, None)
-    recorded = event_at(log, state.session_id, state.compaction.seq)
-    event = recorded.event if recorded else None
-    return base_of(state, cast("CompactionCompleted | None", event))
-
-
-def _set_up(log: Log, session_id: str, base_seq: int) -> list[Recorded]:
-    """The events that hold what was in force at a seq."""
-    state = log.state(session_id, at_seq=base_seq) if base_seq else None
-    if state is None:
-        return []
-    refs = [state.goal, state.tools]
-    refs += [*state.instructions.values(), *state.constraints.values()]
-    seqs = sorted({ref.seq for ref in refs if ref is not None})
-    found = (event_at(log, session_id, seq) for seq in seqs)
-    return [recorded for recorded in found if recorded is not None]
 
 
 def resumes_of(log: Log, state: SessionState) -> int:

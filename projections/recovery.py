@@ -156,7 +156,7 @@ class NeedsPerson:
     reason: str
 
 
-RecoveryAction = (
+PlannedAction = (
     Retry
     | Reconcile
     | MarkUnknown
@@ -184,7 +184,7 @@ def plan_recovery(
     policy: RecoveryPolicy,
     *,
     resumes: int = 0,
-) -> tuple[RecoveryAction, ...]:
+) -> tuple[PlannedAction, ...]:
     """What to do, in this order.
 
     Args:
@@ -194,7 +194,7 @@ def plan_recovery(
         resumes: how many claims the open turn has seen, this one included.
     """
     tired = state.turn is not None and resumes > policy.resumes_max
-    actions: list[RecoveryAction] = []
+    actions: list[PlannedAction] = []
     if tired:
         actions.append(NeedsPerson(f"the open turn was resumed {resumes} times"))
     actions.extend(CancelModelCall(key) for key in sorted(state.model_calls))
@@ -215,8 +215,8 @@ def plan_recovery(
     return tuple(actions)
 
 
-def _requests(state: SessionState, now: int) -> list[RecoveryAction]:
-    actions: list[RecoveryAction] = []
+def _requests(state: SessionState, now: int) -> list[PlannedAction]:
+    actions: list[PlannedAction] = []
     for request in sorted(state.requests.values(), key=lambda request: request.seq):
         if request.expires_at and now > request.expires_at:
             actions.append(ExpireRequest(request.request_id, request.kind))
@@ -227,7 +227,7 @@ def _requests(state: SessionState, now: int) -> list[RecoveryAction]:
 
 def _call(
     state: SessionState, call: Call, policy: RecoveryPolicy, *, tired: bool
-) -> list[RecoveryAction]:
+) -> list[PlannedAction]:
     if call.status in (CALL_BACKGROUND, CALL_WAITING):
         return []  # its handle, or its request, is in the plan
     if call.status in NOT_BEGUN:
@@ -244,7 +244,7 @@ def _call(
 
 def _not_begun(
     state: SessionState, call: Call, policy: RecoveryPolicy
-) -> list[RecoveryAction]:
+) -> list[PlannedAction]:
     if state.turn is None:
         return []
     if call.expiries >= policy.expiries_max:
@@ -253,9 +253,9 @@ def _not_begun(
     return [RunCall(call.call_id)]
 
 
-def unknown(state: SessionState, call: Call, reason: str) -> list[RecoveryAction]:
+def unknown(state: SessionState, call: Call, reason: str) -> list[PlannedAction]:
     """Say that an end is unknown, and ask a person, each at most once."""
-    actions: list[RecoveryAction] = []
+    actions: list[PlannedAction] = []
     if call.status in EXECUTING:
         actions.append(MarkUnknown(call.call_id, call.attempt, reason))
     asks = call.effect not in SAFE_TO_REPEAT and state.turn is not None
@@ -277,7 +277,7 @@ def _why(call: Call) -> str:
             return "it began, and its owner is gone without recording an end"
 
 
-def _cancellation(state: SessionState) -> list[RecoveryAction]:
+def _cancellation(state: SessionState) -> list[PlannedAction]:
     asked = state.cancellation
     if asked is None or asked.target == "CALL":
         return []

@@ -30,6 +30,7 @@ from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_writing import (
     check_blobs,
+    check_resendable,
     check_role,
     record,
     stamped,
@@ -62,7 +63,9 @@ class EventIn(BaseModel):
     fields: dict[str, Any] = Field(default_factory=dict[str, Any])
     event_id: Text | None = None
     known_seq: Seq | None = None
-    """The session's seq that you know; without it, the one that the service reads now."""
+    """The session's seq that you know; without it, the one that the service reads now.
+    An `event_id` needs it (422): with another one each time, a resend behind more than
+    128 other events would be a second event."""
     expected_seq: Seq | None = None
     """Refuse (CONFLICT) unless this is the session's last seq."""
     requires: Annotated[tuple[Text, ...], Field(max_length=32)] = ()
@@ -100,6 +103,7 @@ async def append_event(
     taken (messages, steering, goals, labels, cancellations, a new session). The same
     `event_id` again is answered DUPLICATE, with the seq that it has.
     """
+    check_resendable(given.event_id, given.known_seq)
     node.check_served(session_id)
     node.charge(caller, 1)
     event = event_of(given.type, given.fields)
@@ -135,8 +139,7 @@ async def append_event(
 async def append_prepared(node: Node, caller: Caller, append: Append) -> Verdict:
     """Hold an append that came as JSON to its role, redact it, record it."""
     check_role(caller, append.envelope, append.event)
-    uploads = node.uploads(caller.tenant)
-    await node.reading.run(check_blobs, uploads, append.event)
+    await node.reading.run(check_blobs, node, caller, append.event)
     appends = await node.appending.run(node.prepare, append)
     return (await record(node, appends))[0]
 
@@ -215,12 +218,11 @@ def _decoded(
     Raises:
         Problem: 403, 422: nothing of the batch is recorded.
     """
-    uploads = node.uploads(caller.tenant)
     found: list[Append | Verdict] = []
     for wire in batch:
         append = appended(wire, stamp=partial(stamped, caller))
         if isinstance(append, Append):
             check_role(caller, append.envelope, append.event)
-            check_blobs(uploads, append.event)
+            check_blobs(node, caller, append.event)
         found.append(append)
     return found

@@ -20,6 +20,7 @@ from foldline.projections.service_access import Approver, Reader
 from foldline.projections.service_appends import Answer, answer_of, append_prepared
 from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
+from foldline.projections.service_writing import check_resendable
 from foldline.projections.tokens import SPEAKS_FOR, Caller
 from foldline.projections.views import iso_time, plain
 from foldline.schemas.blocks import text_block
@@ -173,6 +174,7 @@ class GrantIn(BaseModel):
     """The hash of the arguments that you saw; needed where the request has one."""
     scope: Annotated[str, Field(pattern="^(CALL|TURN|SESSION)$")] = "CALL"
     event_id: Uuid | None = None
+    """A UUID of your own (v7), for who may send the answer again: with `known_seq`."""
     known_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
 
 
@@ -184,6 +186,7 @@ class DenyIn(BaseModel):
     feedback: Text = ""
     may_request_again: bool = False
     event_id: Uuid | None = None
+    """A UUID of your own (v7), for who may send the answer again: with `known_seq`."""
     known_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
 
 
@@ -194,6 +197,7 @@ class InputIn(BaseModel):
 
     text: Text
     event_id: Uuid | None = None
+    """A UUID of your own (v7), for who may send the answer again: with `known_seq`."""
     known_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
 
 
@@ -277,8 +281,10 @@ class _Answering:
         """Record what is made of the request, as the person's.
 
         Raises:
-            Problem: 403 for who is no person, 404 where nothing waits any more.
+            Problem: 403 for who is no person, 404 where nothing waits any more, 422 for
+                an event_id without known_seq.
         """
+        check_resendable(self.given.event_id, self.given.known_seq)
         if "PERSON" not in SPEAKS_FOR[self.caller.kind]:
             raise Problem(403, "no_person", "only a person's token answers for a person")
         state = await self.node.state(self.caller, self.session_id)

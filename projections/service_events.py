@@ -11,9 +11,11 @@ from pydantic import BaseModel, Field
 
 from foldline.errors import DecodeError
 from foldline.processors.http_wire import EVENTS, INT64_MAX, MORE, pack_events
+from foldline.processors.lineage import Lineage, joined_events, joined_stored
 from foldline.processors.log import FOLLOW_MAX_EVENTS
 from foldline.processors.stored import StoredEvent
 from foldline.projections.service_access import Reader
+from foldline.projections.service_forks import lineage_for
 from foldline.projections.service_node import Int64, Node, Serving, SessionId
 from foldline.projections.service_problems import Problem, no_session
 from foldline.projections.views import event_view
@@ -49,6 +51,7 @@ class RangeIn(BaseModel):
     limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
     wait_ms: Annotated[int, Field(ge=0, le=WAIT_MAX_MS)] = 0
     min_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
+    joined: bool = False
 
 
 class Events(BaseModel):
@@ -76,7 +79,8 @@ async def list_events(
     """List a session's events, in order, a page at a time.
 
     `wait_ms` waits for the first where there is none yet; `min_seq` waits until the
-    session has come so far, as for a state. With `Accept:
+    session has come so far, as for a state. `joined` puts a fork's ancestors' events in
+    front, up to the fork point, each with the id of its own session. With `Accept:
     application/vnd.foldline.events` they come as they are stored: frames of seq (8
     bytes), schema id and length (4 bytes each, big-endian), and the Avro body.
     """
@@ -85,6 +89,8 @@ async def list_events(
     node.check_served(session_id)
     page = _Page(node, session_id, given)
     owner = await node.tenant_of(session_id)
+    if given.joined:
+        page.lineage = await lineage_for(node, caller, session_id)
     if owner == caller.tenant:
         answer = await node.reading.run(page.read, accept)
         if not (given.wait_ms and page.empty):
@@ -105,14 +111,8 @@ async def list_events(
 
 async def _wait(node: Node, session_id: str, after_seq: int, wait_ms: int) -> None:
     """Wait for the next event, as one of a bounded number of waiters."""
-    if node.streams >= node.settings.http_streams_max:
-        detail = f"{node.streams} streams wait already"
-        raise Problem(503, "busy", detail, retry_after_s=1)
-    node.streams += 1
-    try:
+    with node.waiting():
         await node.hub.wait(session_id, after_seq=after_seq, timeout_ms=wait_ms)
-    finally:
-        node.streams -= 1
 
 
 class _Page:
@@ -126,6 +126,7 @@ class _Page:
         self._limit = given.limit
         self._names = frozenset(name for name in given.types.split(",") if name)
         self.empty = True
+        self.lineage: Lineage | None = None
 
     def read(self, accept: str) -> Any:
         """The page, in the form that is accepted."""
@@ -138,9 +139,7 @@ class _Page:
         return Events(events=[], next_after_seq=self._after_seq, more=False)
 
     def _frames(self) -> Response:
-        stored = self._node.log.stored_events(
-            self._session_id, after_seq=self._after_seq, upto_seq=self._upto_seq
-        )
+        stored = self._stored()
         wanted = (event for event in stored if self._is_wanted(event))
         page, more = bounded(wanted, self._limit, self._node)
         self.empty = not page
@@ -150,15 +149,25 @@ class _Page:
         headers = {MORE: "1"} if more else {}
         return Response(pack_events(page), media_type=EVENTS, headers=headers)
 
+    def _stored(self) -> Iterator[StoredEvent]:
+        log, after, upto = self._node.log, self._after_seq, self._upto_seq
+        if self.lineage is not None:
+            return joined_stored(log, self.lineage, after_seq=after, upto_seq=upto)
+        return log.stored_events(self._session_id, after_seq=after, upto_seq=upto)
+
+    def _found(self) -> Iterator[Recorded]:
+        log, after, upto = self._node.log, self._after_seq, self._upto_seq
+        if self.lineage is not None:
+            return joined_events(log, self.lineage, after_seq=after, upto_seq=upto)
+        return log.events(self._session_id, after_seq=after, upto_seq=upto)
+
     def _is_wanted(self, event: StoredEvent) -> bool:
         if not self._names:
             return True
         return type_of_schema(self._node, event.schema_id) in self._names
 
     def _views(self) -> Events:
-        found = self._node.log.events(
-            self._session_id, after_seq=self._after_seq, upto_seq=self._upto_seq
-        )
+        found = self._found()
         last_seq = self._after_seq
         page: list[Recorded] = []
         size, more = 0, False

@@ -1,13 +1,15 @@
 """Routes for whoever runs a node: alive, ready, counted, copied."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import uuid_utils
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from foldline.processors.stored import Problem as StoredProblem
 from foldline.projections.service_access import Admin
@@ -67,6 +69,7 @@ def measure(node: Node) -> None:
         number = str(standing.partition)
         metrics.behind.labels(number).set(max(standing.end - standing.position, 0))
         metrics.read_bytes.labels(number).set(standing.read_bytes)
+        metrics.skipped.labels(number).set(standing.skipped)
         metrics.caught_up.labels(number).set(int(standing.caught_up))
 
 
@@ -75,8 +78,9 @@ class CheckpointIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    folder: str
-    """An absolute path on the node's own disk that does not exist yet."""
+    folder: Annotated[str, Field(min_length=1, max_length=4_096)]
+    """A name below the node's FOLDLINE_CHECKPOINT_DIR, or the whole path of one, that
+    does not exist yet."""
 
 
 class Copied(BaseModel):
@@ -91,14 +95,44 @@ async def write_checkpoint(node: Serving, caller: Admin, given: CheckpointIn) ->
     """Write a copy of this node's store, from which another node can start."""
     if node.checkpoint is None:
         raise Problem(409, "no_replica", "this node serves a log that has no replica")
-    copied = await node.reading.run(_copy, node.checkpoint, Path(given.folder))
-    return Copied(folder=given.folder, partitions=list(copied))
+    folder = await node.reading.run(_place_of, node.settings.copies_dir, given.folder)
+    copied = await node.reading.run(_copy, node.checkpoint, folder)
+    return Copied(folder=str(folder), partitions=list(copied))
+
+
+def _place_of(copies: Path, name: str) -> Path:
+    """Where a copy is written: nowhere but below the folder of copies.
+
+    Raises:
+        Problem: 422.
+    """
+    try:
+        copies = copies.expanduser().resolve()
+        folder = (copies / name).resolve()  # links and `..` lead nowhere else
+        if copies in folder.parents and not folder.exists():
+            return folder
+    except (OSError, ValueError, RuntimeError) as error:
+        raise Problem(422, "bad_folder", f"{name!r} is no folder: {error}") from error
+    raise Problem(422, "bad_folder", f"a path below {copies} that does not exist yet")
 
 
 def _copy(checkpoint: Checkpoint, folder: Path) -> Sequence[int]:
-    if not folder.is_absolute() or folder.exists():
-        raise Problem(422, "bad_folder", "an absolute path that does not exist yet")
-    return checkpoint(folder)
+    """Write a copy that is there whole, or not at all.
+
+    Raises:
+        Problem: 422 where another one came first, 507 where it cannot be written.
+    """
+    draft = folder.with_name(f".{folder.name}.{uuid_utils.uuid7()}")
+    try:
+        copied = checkpoint(draft)
+        if folder.exists():
+            raise Problem(422, "bad_folder", f"{folder} was made meanwhile")
+        draft.rename(folder)
+    except OSError as error:
+        raise Problem(507, "no_copy", f"{folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return copied
 
 
 @router.get("/admin/problems")

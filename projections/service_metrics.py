@@ -31,7 +31,7 @@ class Metrics:
         )
         self.streams = Gauge(
             "foldline_service_streams",
-            "Streams and long polls that wait for events.",
+            "Streams, long polls and reads of a seq that wait for events.",
             registry=self.registry,
         )
         self.under_way = Gauge(
@@ -49,6 +49,12 @@ class Metrics:
         self.read_bytes = Gauge(
             "foldline_service_replica_read_bytes",
             "Bytes of events that brokers have sent of a partition since the start.",
+            ("partition",),
+            registry=self.registry,
+        )
+        self.skipped = Gauge(
+            "foldline_service_replica_skipped_events",
+            "Records of a partition that no worker wrote, seen since the start.",
             ("partition",),
             registry=self.registry,
         )

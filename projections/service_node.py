@@ -6,7 +6,8 @@ through one log object: a thousand clients are one client of the broker.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Protocol, cast
@@ -39,7 +40,10 @@ CATCHING_UP_RETRY_S = 2
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one partition is: `position` of `end` is read; `problem` stops it."""
+    """How far one partition is: `position` of `end` is read; `problem` stops it.
+
+    `skipped` are records that no worker wrote, since the start.
+    """
 
     partition: int
     position: int
@@ -47,6 +51,7 @@ class Standing:
     caught_up: bool
     problem: str = ""
     read_bytes: int = 0
+    skipped: int = 0
 
 
 class Replicated(Protocol):
@@ -136,6 +141,31 @@ class Node:
         self.token_rates.take(caller.token_id, count)
         self.tenant_rates.take(caller.tenant, count)
 
+    def check_waiters(self) -> None:
+        """Refuse one more that waits for events.
+
+        Raises:
+            Problem: 503.
+        """
+        full = self.streams >= self.settings.http_streams_max
+        if full or self.stopping:
+            detail = f"{self.streams} wait already" if full else "the node is stopping"
+            raise Problem(503, "busy", detail, retry_after_s=1)
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Count whoever waits for events, among a bounded number.
+
+        Raises:
+            Problem: 503.
+        """
+        self.check_waiters()
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+
     def check_served(self, session_id: str) -> None:
         """Refuse a session that is another node's, or not yet here.
 
@@ -178,14 +208,15 @@ class Node:
 
         Raises:
             Problem: 404, also where the session is another tenant's; 421; 503, also
-                where it does not come so far in time.
+                where it does not come so far in time, or too many wait already.
         """
         self.check_served(session_id)
         state = await self._head(caller, session_id)
         if state.seq >= min_seq:
             return state
         timeout_ms = self.settings.read_wait_ms
-        await self.hub.wait(session_id, after_seq=min_seq - 1, timeout_ms=timeout_ms)
+        with self.waiting():
+            await self.hub.wait(session_id, after_seq=min_seq - 1, timeout_ms=timeout_ms)
         state = await self._head(caller, session_id)
         if state.seq < min_seq:
             detail = f"the session is at seq {state.seq}, not at {min_seq}"

@@ -22,6 +22,8 @@ from foldline.errors import (
     DecodeError,
     EncodeError,
     FoldlineError,
+    ForkPointError,
+    LineageError,
     LogUnavailableError,
     RedactionError,
     UncertainAppendError,
@@ -40,6 +42,8 @@ _STATUS: tuple[tuple[type[FoldlineError], int, str], ...] = (
     (BlobError, 404, "no_blob"),
     (AppendRefusedError, 409, "refused"),
     (RedactionError, 500, "redaction_failed"),
+    (ForkPointError, 422, "fork_point"),
+    (LineageError, 409, "lineage"),
 )
 """Which error of foldline is which status; any other is the service's own trouble."""
 

@@ -58,6 +58,7 @@ class ReplicaNode:
                 found.partition in self._caught_up,
                 found.problem,
                 found.read_bytes,
+                found.skipped,
             )
             for found in self._replica.progress()
             if found.partition in self._served

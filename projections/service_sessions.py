@@ -22,6 +22,7 @@ from foldline.projections.reading import context_of, resumes_of
 from foldline.projections.recovery import RecoveryPolicy, plan_recovery
 from foldline.projections.render import to_anthropic_messages, to_openai_messages
 from foldline.projections.service_access import Reader
+from foldline.projections.service_forks import lineage_for
 from foldline.projections.service_node import Int64, Node, Serving, SessionId
 from foldline.projections.service_problems import Problem, no_session
 from foldline.projections.tokens import Caller
@@ -119,16 +120,22 @@ async def show_state(
     session_id: SessionId,
     at_seq: Int64 | None = None,
     min_seq: Annotated[int, Query(ge=0, le=INT64_MAX)] = 0,
+    joined: Annotated[bool, Query()] = False,
     accept: Annotated[str, Header()] = "",
 ) -> Any:
     """Show a session's state, now or as it was at a seq.
 
     `min_seq` waits until the session has come so far: give the seq of your own append
     and you read your own write. It is never older than what was recorded when you asked.
+    With `joined`, a seq up to a fork's fork point gives the state of the ancestor that
+    has it, as that one's.
     """
     state = await node.state(caller, session_id, min_seq=min_seq)
     if at_seq is not None:
-        state = await _state_at(node, session_id, at_seq)
+        holder = session_id
+        if joined and at_seq <= state.fork_seq:
+            holder = (await lineage_for(node, caller, session_id)).holder(at_seq)
+        state = await _state_at(node, holder, at_seq)
     if STATE in accept:
         body = await node.reading.run(encode_snapshot, state)
         return Response(body, media_type=STATE)

@@ -63,9 +63,7 @@ async def stream_events(
     await node.check_visible(caller, session_id)
     if last_event_id:
         after_seq = _seq_of(last_event_id)
-    if node.stopping or node.streams >= node.settings.http_streams_max:
-        detail = f"{node.streams} streams wait already"
-        raise Problem(503, "busy", detail, retry_after_s=1)
+    node.check_waiters()
     names = frozenset(name for name in types.split(",") if name)
     parts = _stream(node, session_id, after_seq, names)
     return StreamingResponse(parts, media_type="text/event-stream", headers=_HEADERS)

@@ -11,9 +11,15 @@
 import hashlib
 from collections.abc import Sequence
 
-from foldline.errors import BlobError
+from foldline.errors import (
+    BlobError,
+    ForkPointError,
+    LineageError,
+    SessionNotFoundError,
+)
 from foldline.processors.blobs import BlobStore
 from foldline.processors.named_blobs import blobs_in
+from foldline.projections.forking import fork_point
 from foldline.projections.service_node import Node
 from foldline.projections.service_problems import Problem
 from foldline.projections.tokens import SPEAKS_FOR, Caller
@@ -72,16 +78,48 @@ def _lacking(caller: Caller, scope: str, what: str) -> Problem:
     return Problem(403, "no_scope", detail)
 
 
-def check_blobs(uploads: BlobStore, event: AnyEvent) -> None:
-    """3. Refuse a blob that the tenant has not uploaded.
+def check_resendable(event_id: str | None, known_seq: int | None) -> None:
+    """Refuse an event that its sender can name again, but not place again.
+
+    What is sent again must say the same `known_seq`, or it is a second event once 128
+    others have come in between. Without an `event_id` it is another event anyhow.
+
+    Raises:
+        Problem: 422.
+    """
+    if event_id is not None and known_seq is None:
+        detail = (
+            "event_id comes with known_seq: the session's seq that you know, the same "
+            "one whenever this event is sent again"
+        )
+        raise Problem(422, "no_known_seq", detail)
+
+
+def check_blobs(node: Node, caller: Caller, event: AnyEvent) -> None:
+    """3. Refuse a blob that the tenant has not uploaded, and no parent of its fork names.
 
     Raises:
         Problem: 422; it names the hash.
     """
-    for blob in blobs_in(event):
-        if not is_uploaded(uploads, blob.sha256):
+    uploads = node.uploads(caller.tenant)
+    missing = [b for b in blobs_in(event) if not is_uploaded(uploads, b.sha256)]
+    inherited = _inherited(node, caller, event) if missing else frozenset[bytes]()
+    for blob in missing:
+        if blob.sha256 not in inherited:
             detail = f"blob {blob.sha256.hex()} was not uploaded; PUT it first"
             raise Problem(422, "no_blob", detail)
+
+
+def _inherited(node: Node, caller: Caller, event: AnyEvent) -> frozenset[bytes]:
+    """The blobs of what a fork's parent has in force where it is forked."""
+    if not isinstance(event, SessionCreated) or event.fork_seq is None:
+        return frozenset()
+    parent_id = event.parent_session_id or ""
+    try:
+        point = fork_point(node.log, parent_id, event.fork_seq, tenant=caller.tenant)
+    except (SessionNotFoundError, ForkPointError, LineageError):
+        return frozenset()  # then they are nobody's
+    return frozenset(blob.sha256 for blob in blobs_in(point.created))
 
 
 def note_upload(uploads: BlobStore, sha256: bytes) -> None:

@@ -1,14 +1,12 @@
 """What goes into a log, and what comes out: an append, and a recorded event."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import AnyEvent, type_of
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """A writer's request to record an event.
 
     `content` is the Avro of the event's own fields, spliced behind the envelope that

@@ -67,7 +67,7 @@ class RegistryClient:
         self._timeout_ms = timeout_ms
         self._making = threading.Lock()
         self._rest: SchemaRegistryClient | None = None
-        self._ids: dict[tuple[str, int], int] = {}
+        self._ids: dict[tuple[str, int | None], int] = {}
         self._texts: dict[int, str] = {}
 
     @property
@@ -107,8 +107,12 @@ class RegistryClient:
             self._texts[schema_id] = text
         return text
 
-    def id_of(self, name: str, *, version: int = 1) -> int:
+    def id_of(self, name: str, *, version: int | None = None) -> int:
         """The id of a frozen version of a record, which must have been registered.
+
+        Args:
+            name: the record.
+            version: by default the newest, which is what the models write.
 
         Raises:
             KeyError: foldline has no such record, or no such version of it.
@@ -117,8 +121,9 @@ class RegistryClient:
         """
         schema_id = self._ids.get((name, version))
         if schema_id is None:
-            text = frozen_text(name, version)
-            schema_id = self._look_up(subject_of(name, self.names), name, version, text)
+            number = version or max(versions_of(FOLDER, name), default=1)
+            text = frozen_text(name, number)
+            schema_id = self._look_up(subject_of(name, self.names), name, number, text)
             self._ids[name, version] = schema_id
             self._texts[schema_id] = text
         return schema_id
@@ -260,6 +265,7 @@ def _topic_of(name: str, names: TopicNames) -> str:
         "DeadLetter": names.rejected,
         "RefusedAppend": names.rejected,
         "LeaseRenewal": names.leases,
+        "RecoveryAction": names.recovery,
         "LogMeta": names.meta,
     }.get(name, names.appends)  # events and the control record
 

@@ -6,6 +6,7 @@
 | `LowWater` | snapshots.<fold version>, one per partition | `LOW_WATER_KEY` |
 | `DeadLetter`, `RefusedAppend` | rejected | session_id (or the record's own key) |
 | `LeaseRenewal` | leases | session_id; a tick: `TICK_KEY` and the client's id |
+| `RecoveryAction` | recovery | session_id |
 | `LogMeta` | meta | `META_KEY` |
 
 A key that is no session's begins with a zero byte: no session id does, admission and
@@ -112,6 +113,26 @@ class LeaseRenewal(Record):
     released: bool = False
 
 
+class RecoveryAction(Record):
+    """What recovery did about a session, or wants done (`RESUME_WANTED`).
+
+    `action` is a word, in upper case. `epoch` is the one in which it was done, 0 where
+    the session was not taken; `seq` the session's last seq then; `resumes` how often
+    the open turn had been taken up. The record's own time is when.
+    """
+
+    session_id: str
+    tenant: str
+    action: str
+    epoch: int
+    seq: int
+    writer: str
+    resumes: int = 0
+    call_id: str | None = None
+    attempt: int | None = None
+    detail: str = ""
+
+
 class LogMeta(Record):
     """What a log is. `log_id` is new for every log; `partitions` is fixed for ever."""
 
@@ -126,5 +147,6 @@ TOPIC_RECORDS: tuple[type[Record], ...] = (
     DeadLetter,
     RefusedAppend,
     LeaseRenewal,
+    RecoveryAction,
     LogMeta,
 )

@@ -97,9 +97,7 @@ class Feed:
     def send(self, append: Append) -> None:
         """Send one copy of an append."""
         self.sent[append.envelope.event_id] = append
-        schema_id = self.log.registry.id_of(
-            type_of(append.event), version=append.schema_version
-        )
+        schema_id = self.log.registry.id_of(type_of(append.event))
         value, headers = encode_append(append, schema_id=schema_id, reply_to=self.reply_to)
         self.put(append.envelope.session_id, value, headers, append.envelope.event_id)
 

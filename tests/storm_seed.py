@@ -1,6 +1,8 @@
 """Storms: chance from a seed that is printed, and can be given again.
 
 FOLDLINE_STORM_SEED=7 pytest -m storm tests/processors/test_worker_storm.py
+
+FOLDLINE_STORM_ROUNDS makes one shorter or longer.
 """
 
 import os
@@ -20,3 +22,8 @@ def storm_seed() -> int:
     seed = int(given) if given else random.SystemRandom().randrange(2**32)
     print(f"FOLDLINE_STORM_SEED={seed}")  # noqa: T201 - for whoever runs it again
     return seed
+
+
+def storm_rounds(otherwise: int) -> int:
+    """How many faults a storm has."""
+    return int(os.environ.get("FOLDLINE_STORM_ROUNDS") or otherwise)

@@ -27,6 +27,7 @@ from foldline.kafka_admin import (
     find_drift,
     group_protocol,
     is_grave,
+    protocol_of,
     require_no_drift,
 )
 from foldline.kafka_meta import found_log, put_in_force, read_meta, read_said
@@ -314,12 +315,27 @@ def test_a_topic_that_is_missing_is_refused(fresh_log: FreshLog) -> None:
         require_no_drift(fresh_log.cluster, fresh_log.settings, partitions=2)
 
 
+STOCK_BROKER = {
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+    "group.consumer.session.timeout.ms": "45000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
+}
+
+
+@pytest.mark.parametrize("brokers", [[STOCK_BROKER] * 3, [{}], []])
+def test_stock_brokers_promise_a_take_over_in_twenty_seconds(
+    brokers: list[dict[str, str]],
+) -> None:
+    found = protocol_of(brokers, transaction_timeout_ms=Settings().transaction_timeout_ms)
+    assert (found.name, found.takeover_ms) == ("classic", 20_000)
+
+
 @pytest.mark.kafka
-def test_a_broker_that_is_set_up_promises_a_take_over_in_twelve_seconds(
+def test_a_broker_that_is_set_up_promises_a_take_over_in_eleven_seconds(
     fresh_log: FreshLog,
 ) -> None:
     found = group_protocol(fresh_log.cluster, fresh_log.settings)
-    assert (found.name, found.takeover_ms) == ("consumer", 12_000)
+    assert (found.name, found.takeover_ms) == ("consumer", 11_000)
     assert broker_warnings(fresh_log.cluster, fresh_log.settings) == []
 
 

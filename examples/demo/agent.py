@@ -7,6 +7,8 @@
 3. Go on with the open turn, or begin one: context, model, tools, and again.
 4. Complete the session.
 
+`replayed` is the same loop for `foldline replay --execute agent:replayed`.
+
 Nothing is remembered between two processes but what is in the log. What this one prints
 is for the demo: JSON, and in it how long it took from `take` to the first context.
 """
@@ -29,6 +31,7 @@ from foldline.errors import (
     LiveOwnerError,
     SessionNotFoundError,
 )
+from foldline.producers.replaying import Ask, Inputs
 from foldline.projections.context import Context
 from foldline.schemas.state import CREATED
 from foldline.schemas.verdicts import CLOSED
@@ -46,7 +49,7 @@ async def run(options: argparse.Namespace) -> None:
             async with turn:
                 context = await first_context(turn, toolbox)
                 print(json.dumps({"wake_ms": _since_ms(began_s)}), flush=True)
-                await work(turn, context, model, toolbox)
+                await work(turn, context, model, toolbox, ask=model.answer)
         if owned is not None:
             await owned.complete()
 
@@ -95,17 +98,30 @@ async def first_context(turn: Turn, toolbox: Toolbox) -> Context:
     return await turn.context()
 
 
-async def work(turn: Turn, context: Context, model: Model, toolbox: Toolbox) -> None:
+async def work(
+    turn: Turn, context: Context, model: Model, toolbox: Toolbox, *, ask: Ask
+) -> None:
     """The agent loop: ask the model, run its tools, until it asks for none."""
     while True:
         async with turn.model_call(
             context, model=model.name, provider=model.provider
         ) as call:
-            calls = await call.complete(await model.answer(context))
+            calls = await call.complete(await ask(context))
         if not calls:
             return
         await turn.run_tools(calls, toolbox)
         context = await turn.context()
+
+
+async def replayed(session: OwnedSession, inputs: Inputs) -> None:
+    """Drive a session from its record: the same loop, and nothing really happens."""
+    model, toolbox = Script(), Sandbox(Path(), "").toolbox()
+    ask = inputs.model(model.answer)
+    await inputs.set_up(session, instructions=INSTRUCTIONS, tools=toolbox)
+    for opening in inputs.turns():
+        async with session.turn(opening.blocks, trigger=opening.trigger) as turn:
+            await work(turn, await turn.context(), model, toolbox, ask=ask)
+    await session.complete()
 
 
 def _since_ms(began_s: float) -> float:

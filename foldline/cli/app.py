@@ -31,7 +31,9 @@ from foldline.cli.failures import (
 )
 from foldline.cli.imports import import_
 from foldline.cli.output import Output
+from foldline.cli.recovery import recovery
 from foldline.cli.rejected import rejected
+from foldline.cli.replay import replay
 from foldline.cli.schemas import schemas
 from foldline.cli.serve import serve
 from foldline.cli.sessions import sessions
@@ -82,6 +84,7 @@ for _name, _command in (
     ("tail", tail),
     ("append", append),
     ("verify", verify),
+    ("replay", replay),
     ("import", import_),
     ("serve", serve),
     ("checkpoint", checkpoint),
@@ -91,6 +94,7 @@ for _name, _command in (
 app.command(schemas)
 app.command(tokens)
 app.command(topics)
+app.command(recovery)
 app.command(rejected)
 
 

@@ -1,6 +1,5 @@
 """`foldline checkpoint`: a copy of a read node's store, from which another one starts."""
 
-from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -15,21 +14,21 @@ COPY_MS = 10 * 60_000
 def checkpoint(
     folder: str, /, *, context: Annotated[Context, Parameter(parse=False)]
 ) -> int:
-    """Have a read node write a copy of its store; `foldline serve --checkpoint` begins with it.
+    """Have a read node write a copy of its store, from which another one can start.
 
-    The node is --log http://..., else FOLDLINE_READ_URL; FOLDLINE_TOKEN needs the scope
-    admin. The node goes on answering meanwhile.
+    That one is told by `foldline serve --checkpoint FOLDER`. The node is --log
+    http://..., else FOLDLINE_READ_URL; FOLDLINE_TOKEN needs the scope admin. The node
+    goes on answering meanwhile. A copy that fails leaves nothing.
 
     Args:
-        folder: An absolute path on the node's own disk that does not exist yet.
+        folder: A name below the node's own FOLDLINE_CHECKPOINT_DIR, or the whole path of
+            one, that does not exist yet.
         context: Where to read and write.
     """
     from foldline.processors.http_calls import Calls  # late: an HTTP client
 
     settings = context.settings()
     url = _node_of(settings.url, settings.read_url)
-    if not PurePosixPath(folder).is_absolute():
-        raise UsageError("FOLDER", "an absolute path on the node's own disk")
     calls = Calls(url, settings=settings)
     try:
         given = {"folder": folder}
@@ -55,6 +54,8 @@ def _node_of(url: str, read_url: str) -> str:
     from foldline.processors.open_log import SERVICE  # late: see above
 
     for named in (url, read_url):
-        if named.startswith(SERVICE):
+        if named.startswith(SERVICE) and "," not in named:
             return named
-    raise UsageError("--log", "a read node's address, http://...; or set FOLDLINE_READ_URL")
+    raise UsageError(
+        "--log", "one read node's address, http://...; or set FOLDLINE_READ_URL"
+    )

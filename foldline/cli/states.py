@@ -39,8 +39,13 @@ def state(
     if context.out.json:
         context.out.record(view)
     else:
-        _show(context.out, view, indent=0)
+        show_state(context.out, view)
     return OK
+
+
+def show_state(out: "Output", view: dict[str, Any]) -> None:
+    """Print a state for people."""
+    _show(out, view, indent=0)
 
 
 def _show(out: "Output", view: dict[str, Any], *, indent: int) -> None:

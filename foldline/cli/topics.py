@@ -41,6 +41,7 @@ def create(
         find_drift_of_new,
         in_words,
         is_grave,
+        require_events,
     )
     from foldline.kafka_meta import found_log, read_said
 
@@ -48,6 +49,8 @@ def create(
     cluster = cluster_of(settings)
     with context.registry(registry) as client:
         known = read_said(cluster, settings, schemas=client).meta
+        if known:
+            require_events(cluster, settings)
         partitions = known.partitions if known else settings.topic_partitions
         made = create_topics(cluster, settings, partitions=partitions)
         drifts = find_drift_of_new(cluster, settings, partitions=partitions)

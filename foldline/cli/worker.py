@@ -1,5 +1,6 @@
 """`foldline worker`: admit, fold and answer the appends of a log on Kafka."""
 
+import gc
 import logging
 import signal
 import sys
@@ -10,7 +11,7 @@ from cyclopts import Parameter
 
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
-from foldline.cli.failures import OK
+from foldline.cli.failures import NO, OK
 from foldline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 SWITCH_INTERVAL_S = 0.0005
 """How long a restore's thread may keep the interpreter from the batch: with Python's
 default, ten times that, each step of a commit would wait for it."""
+
+GC_THRESHOLDS = (100_000, 20, 10)
+"""After how many new containers Python looks for cycles, and how seldom it looks at older
+ones. A batch makes some ten thousand and frees them without it: with the defaults it
+walks over the cached states again and again, an eighth of the worker's time. What may
+lie about as garbage is bounded by the first: tens of MB."""
 
 
 def worker(
@@ -42,8 +49,7 @@ def worker(
     _log_to_stderr(json_wanted=context.out.json)
     settings = context.settings()
     if shadow:
-        _build_shadow(settings, context.out)
-        return OK
+        return _build_shadow(settings, context.out)
     with listening(settings) as (health, port):
         _run(settings, health, port, context.out)
     return OK
@@ -57,6 +63,7 @@ def _run(settings: "Settings", health: "Health", port: int | None, out: Output) 
         _say_ready(out, setup.slot.name, setup.protocol.name, partitions, port)
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _quieten_gc()
     setup = Setup.prepare(settings, health=health, on_ready=ready)
     try:
         running = Worker(setup, health)
@@ -66,7 +73,14 @@ def _run(settings: "Settings", health: "Health", port: int | None, out: Output) 
         setup.close()
 
 
-def _build_shadow(settings: "Settings", out: Output) -> None:
+def _quieten_gc() -> None:
+    """Leave what is imported out of every collection, and collect seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _build_shadow(settings: "Settings", out: Output) -> int:
     from foldline.processors.shadow import SHADOW_SLOT, Shadow  # late: see above
     from foldline.processors.worker_health import Health
     from foldline.processors.worker_setup import Setup
@@ -76,13 +90,16 @@ def _build_shadow(settings: "Settings", out: Output) -> None:
     try:
         building = Shadow(setup)
         _stop_on_signals(building.stop)
-        building.build()
+        built = building.build()
     finally:
         setup.close()
     if out.json:
-        out.record({"built": True, "topic": setup.snapshots})
-    else:
+        out.record({"built": built, "topic": setup.snapshots})
+    elif built:
         out.line((f"{setup.snapshots} is built: roll the workers now", "bold"))
+    else:
+        out.line((f"stopped: {setup.snapshots} keeps what it has by now", ""))
+    return OK if built else NO
 
 
 def _say_ready(

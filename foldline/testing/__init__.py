@@ -16,6 +16,7 @@ pytest.register_assert_rewrite(
     "foldline.testing.log_story",
     "foldline.testing.verdict_contract",
     "foldline.testing.reading_contract",
+    "foldline.testing.fork_contract",
     "foldline.testing.log_contract",
     "foldline.testing.blob_contract",
     "foldline.testing.shared_contract",

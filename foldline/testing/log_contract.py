@@ -17,13 +17,14 @@ import pytest
 from foldline.errors import BlobError
 from foldline.processors.log import Log
 from foldline.processors.open_log import wall_clock
+from foldline.testing.fork_contract import ForkContract
 from foldline.testing.log_story import LogStory, new_id
 from foldline.testing.reading_contract import ReadingContract
 from foldline.testing.samples import created
 from foldline.testing.verdict_contract import MakeLog, VerdictContract
 
 
-class LogContract(VerdictContract, ReadingContract):
+class LogContract(VerdictContract, ReadingContract, ForkContract):
     """Inherit it and give a `make_log` fixture."""
 
     @pytest.fixture
@@ -56,6 +57,16 @@ class LogContract(VerdictContract, ReadingContract):
         assert lease is not None
         assert (lease.epoch, lease.writer, lease.alive) == (1, "a", True)
         assert 0 < lease.expires_in_ms <= 60_000
+
+    def test_leases_of_several_sessions_are_looked_at_at_once(self, log: Log) -> None:
+        held, dead, never = (new_id() for _ in range(3))
+        log.leases.renew(held, epoch=1, writer="a", ttl_ms=60_000)
+        log.leases.renew(dead, epoch=1, writer="a", ttl_ms=0)
+        found = log.leases.get_many([held, dead, never])
+        assert {name: lease.alive for name, lease in found.items()} == {
+            held: True,
+            dead: False,
+        }
 
     def test_a_lease_that_is_not_renewed_dies(self, log: Log) -> None:
         name = new_id()

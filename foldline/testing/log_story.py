@@ -6,7 +6,6 @@ story.when(TurnStarted(trigger="USER")).then("ILLEGAL", rule="status")
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import uuid_utils
@@ -109,7 +108,7 @@ class LogStory:
             chosen.setdefault("turn_id", TURN)
         append = make_append(self.session_id, event, **chosen)
         envelope = append.envelope.model_copy(update={"tenant": self.tenant})
-        return replace(append, envelope=envelope)
+        return append._replace(envelope=envelope)
 
     def given(self, *events: KnownEvent) -> Self:
         """These happened: all are appended, in one batch, and must be accepted."""

@@ -1,6 +1,5 @@
 """What every log must answer: verdicts, in their order, to one writer and to many."""
 
-import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -133,7 +132,7 @@ class VerdictContract:
     def test_an_event_id_that_is_none_is_undecodable(self, story: LogStory) -> None:
         good = story.append(said())
         envelope = good.envelope.model_copy(update={"event_id": "7"})
-        story.send([dataclasses.replace(good, envelope=envelope)]).then(UNDECODABLE)
+        story.send([good._replace(envelope=envelope)]).then(UNDECODABLE)
 
     def test_an_event_above_the_limit_is_too_large_and_nothing_else(
         self, story: LogStory
@@ -146,7 +145,7 @@ class VerdictContract:
 
     def test_a_schema_that_nobody_knows_is_undecodable(self, story: LogStory) -> None:
         known = story.append(said())
-        strange = dataclasses.replace(known, schema_name="FromTheFuture")
+        strange = known._replace(schema_name="FromTheFuture")
         story.send([strange]).then(UNDECODABLE)
         story.send([known]).then(ACCEPTED)
 

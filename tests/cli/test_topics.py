@@ -126,6 +126,21 @@ def test_create_does_not_adopt_topics_that_are_not_as_they_must_be(
 
 
 @pytest.mark.kafka
+def test_a_log_that_lost_its_events_gets_no_empty_ones(run: Run, prefix: str) -> None:
+    """It would look like a log in which nothing happened; the other topics are made."""
+    run("topics", "create")
+    settings = Settings(url=f"{os.environ['FOLDLINE_URL']}/{prefix}")
+    client: Any = kafka.admin(kafka.cluster_of(settings), settings)
+    for future in client.delete_topics([f"{prefix}leases"]).values():
+        future.result(10)
+    assert f"{prefix}leases" in run("topics", "create")
+    for future in client.delete_topics([f"{prefix}events"]).values():
+        future.result(10)
+    text = run("topics", "create", code=STORAGE)
+    assert f"{prefix}events is missing, with all that was ever recorded" in text
+
+
+@pytest.mark.kafka
 def test_a_log_is_not_founded_on_topics_of_more_partitions(
     run: Run, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
 """What a broker of the tests is set to: one function for jars and containers.
 
 A log needs nothing of a broker but what `docs/operations.md` lists; the rest makes one
-broker enough (replication factors) and small (fewer internal partitions).
+broker enough (replication factors), small (fewer internal partitions), and its cleaner
+come often enough for a test to see it.
 """
 
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ def broker_settings(node: Node, nodes: list[Node]) -> dict[str, str]:
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
+        "log.cleaner.backoff.ms": "1000",
     }
 
 

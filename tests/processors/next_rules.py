@@ -7,7 +7,6 @@ today.
 """
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 from foldline.processors import admission
@@ -25,7 +24,7 @@ def judge(state: SessionState | None, append: Append, now: int) -> Any:
     """Version 2: as version 1, and one id of a message is ILLEGAL."""
     event = append.event
     if state and isinstance(event, UserMessage) and event.message_id == FORBIDDEN:
-        append = replace(append, known_seq=state.seq + 1)
+        append = append._replace(known_seq=state.seq + 1)
     return admission.JUDGES[1](state, append, now)
 
 

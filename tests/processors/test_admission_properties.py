@@ -1,7 +1,5 @@
 """Admission on random appends: it always answers, and always the same."""
 
-import dataclasses
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +26,7 @@ def told(sent: list[Append], *, mode: str = "OWNED") -> Story:
     """A session to which these were sent, each by a writer that had read the head."""
     story = Story().given(SessionCreated(agent="a", mode=mode))
     for append in sent:
-        story.send(dataclasses.replace(append, known_seq=story.seq))
+        story.send(append._replace(known_seq=story.seq))
     return story
 
 
@@ -68,7 +66,7 @@ def test_admission_is_deterministic_also_on_a_state_from_a_snapshot(
     """Two processes with the same log answer alike."""
     state = told(sent).state
     other = decode_snapshot(encode_snapshot(state))
-    append = dataclasses.replace(append, known_seq=state.seq)
+    append = append._replace(known_seq=state.seq)
     assert admit(state, append, now=NOW) == admit(other, append, now=NOW)
 
 

@@ -1,6 +1,5 @@
 """Several writers at once: losses, resends, zombies and takeovers, step by step."""
 
-import dataclasses
 from collections import Counter
 
 from hypothesis import settings
@@ -322,8 +321,7 @@ def test_a_resend_is_recognised_as_long_as_the_window_reaches() -> None:
     assert story.send(first).seq == 2
     story.given(hello)
     assert story.send(first).kind == "TOO_OLD"
-    unseen = dataclasses.replace(
-        first,
+    unseen = first._replace(
         envelope=first.envelope.model_copy(update={"event_id": story.fresh_id()}),
     )
     assert story.send(unseen).kind == "TOO_OLD"

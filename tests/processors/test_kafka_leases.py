@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, Message
 
 from foldline import kafka
 from foldline.errors import LogUnavailableError
@@ -188,6 +188,31 @@ def test_what_is_no_renewal_is_passed_over(
         channel.send(quiet_log.names.leases, record, ignore)
     leases.renew(name, epoch=1, writer="a", ttl_ms=LONG_MS)
     assert lease_of(leases, name).epoch == 1
+
+
+def test_a_lease_that_is_read_after_the_end_opens_no_consumer(
+    quiet_log: FreshLog, channel: Channel
+) -> None:
+    opened: list[object] = []
+
+    def open_consumer() -> Consumer:
+        opened.append(None)
+        return kafka.reader_consumer(quiet_log.cluster, quiet_log.settings)
+
+    leases = KafkaLeases(
+        url=quiet_log.cluster.url,
+        topic=quiet_log.names.leases,
+        partitions=quiet_log.partitions,
+        client_id=new_id(),
+        schema_id=partial(quiet_log.registry.id_of, "LeaseRenewal"),
+        codec=RecordCodec(quiet_log.registry),
+        channel=lambda: channel,
+        open_consumer=open_consumer,
+    )
+    leases.close()
+    with pytest.raises(LogUnavailableError, match="the log is closed"):
+        leases.get(new_id())
+    assert opened == []
 
 
 def test_brokers_that_do_not_answer_are_an_error_and_not_a_dead_lease(

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def from_a_newer_writer(story: LogStory, *, version: int = 1) -> Append:
     """An append of a record that has no model here."""
     append = story.append(said("hello"))
     event = UnknownEvent("Telepathy", {"message_id": "m"})
-    return replace(append, event=event, schema_name="UserMessage2", schema_version=version)
+    return append._replace(event=event, schema_name="UserMessage2", schema_version=version)
 
 
 def test_an_event_of_an_unknown_type_keeps_its_place_and_its_bytes(

@@ -3,9 +3,7 @@
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -13,11 +11,7 @@ from confluent_kafka import TopicPartition
 
 from foldline import kafka, kafka_admin
 from foldline.errors import LogFormatError, LogTruncatedError
-from foldline.processors.kafka_records import Headers
-from foldline.processors.partition_restore import restore_partition
-from foldline.processors.restore_ways import Progress, Restored
-from foldline.processors.worker_health import Health
-from foldline.processors.worker_setup import Setup
+from foldline.processors.worker_metrics import WorkerMetrics
 from foldline.schemas.codec import (
     Codec,
     encode_content,
@@ -26,7 +20,7 @@ from foldline.schemas.codec import (
     unframe,
 )
 from foldline.schemas.events import UserMessage
-from foldline.schemas.snapshots import decode_snapshot, encode_snapshot, state_hash
+from foldline.schemas.snapshots import decode_snapshot, encode_snapshot
 from foldline.schemas.state import FOLD_VERSION
 from foldline.schemas.topic_records import LOW_WATER_KEY
 from tests.cluster.fixtures import MakeLog
@@ -35,6 +29,7 @@ from tests.cluster.processes import wait_until
 from tests.cluster.shared import Broker
 from tests.kafka_checker import Checked, check, read, read_snapshots
 from tests.kafka_feed import Feed
+from tests.processors.restoring import assert_same, put, restored
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -67,32 +62,6 @@ def told(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Generator[
 def own(make_fresh_log: MakeLog) -> Told:
     """The same, for a test that spoils it."""
     return tell(make_fresh_log(partitions=1, **SETTINGS))
-
-
-@contextmanager
-def restored(log: FreshLog, state_dir: Path) -> Generator[Restored]:
-    """The only partition, restored in this process."""
-    settings = log.settings.model_copy(update={"state_dir": state_dir})
-    setup = Setup.prepare(settings, health=Health(), on_ready=lambda _: None)
-    try:
-        result = restore_partition(0, setup.ways, cancelled=Event(), progress=Progress())
-        try:
-            yield result
-        finally:
-            result.table.close()
-    finally:
-        setup.close()
-
-
-def assert_same(result: Restored, checked: Checked) -> None:
-    """Every session is as the checker found it."""
-    flush = result.partition.flush()
-    if flush is not None:
-        result.table.write(flush)
-    for session_id, state in checked.states.items():
-        held = result.table.get(session_id)
-        assert held is not None, session_id
-        assert state_hash(held) == state_hash(state), session_id
 
 
 def test_snapshots_and_a_tail_are_enough(told: Told, tmp_path: Path) -> None:
@@ -179,6 +148,10 @@ def test_records_that_no_worker_wrote_are_skipped(own: Told, tmp_path: Path) -> 
             put(log, log.names.events, session_id, value, headers)
     with restored(log, tmp_path / "a") as result:
         assert_same(result, checked)
+        assert result.skipped == 4
+        metrics = WorkerMetrics(list)
+        metrics.restore(result)
+    assert b"foldline_worker_skipped_events_total 4.0" in metrics.text()
 
 
 def test_a_restore_waits_until_an_open_transaction_has_ended(
@@ -267,15 +240,6 @@ def damaged(log: FreshLog, session_id: str, damage: str) -> bytes:
             state.session_id = session_id
             state.seq += 1_000
             return frame(schema_id, encode_snapshot(state))
-
-
-def put(
-    log: FreshLog, topic: str, key: str, value: bytes, headers: Headers | None = None
-) -> None:
-    """Write a record past every rule."""
-    producer: Any = kafka.plain_producer(log.cluster, log.settings)
-    producer.produce(topic, value, key.encode(), 0, headers=headers)
-    assert producer.flush(10) == 0
 
 
 def delete_events(log: FreshLog, *, before: int) -> None:

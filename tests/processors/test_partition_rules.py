@@ -5,16 +5,18 @@ import json
 import pytest
 
 from foldline.errors import RegistryUnavailableError
+from foldline.processors.admission import JUDGES
 from foldline.processors.kafka_records import encode_append
 from foldline.schemas.avsc import event_schema
-from foldline.schemas.codec import frame
+from foldline.schemas.codec import frame, unframe
 from foldline.schemas.events import EVENT_TYPES, UserMessage
 from foldline.schemas.record_codec import frame_record
 from foldline.schemas.topic_records import CONTROL_KEY, RulesInForce
-from foldline.schemas.verdicts import ACCEPTED, UNDECODABLE
+from foldline.schemas.verdicts import ACCEPTED, ILLEGAL, UNDECODABLE
 from foldline.testing import make_append
 from foldline.testing.samples import created, said
 from tests.partitions import CLIENT, Broker, Worker
+from tests.processors.next_rules import FORBIDDEN, TOMORROW, judge
 
 SESSION = "session"
 
@@ -78,6 +80,48 @@ def test_an_unknown_rules_version_blocks_the_partition_where_it_begins() -> None
     assert [v.kind for v in broker.answers()] == [ACCEPTED]
     worker.step(10)
     assert worker.partition.position.input_offset == at
+
+
+def test_a_worker_that_knows_two_versions_judges_by_the_one_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It answers as the older workers beside it do, until the newer one counts."""
+    monkeypatch.setitem(JUDGES, TOMORROW, judge)
+    forbidden = said().model_copy(update={"message_id": FORBIDDEN})
+    broker = Broker()
+    broker.put(SESSION.encode(), b"")
+    broker.control()
+    broker.send(make_append(SESSION, created(), known_seq=0))
+    broker.send(make_append(SESSION, forbidden, known_seq=1))
+    broker.control(rules_version=TOMORROW)
+    broker.send(make_append(SESSION, forbidden, known_seq=2))
+    broker.send(make_append(SESSION, said(), known_seq=2))
+    broker.put(SESSION.encode(), b"", [("reply_to", CLIENT.encode())])
+    Worker(broker).run(batch=10)
+    found = [(v.kind, v.rules_version) for v in broker.answers()]
+    new = [(ILLEGAL, TOMORROW), (ACCEPTED, TOMORROW), (UNDECODABLE, TOMORROW)]
+    assert found == [(ACCEPTED, 1), (ACCEPTED, 1), *new]
+    events = [broker.codec.decode(*unframe(e.value)) for e in broker.events.values()]
+    assert [event.envelope.rules_version for event in events] == [1, 1, TOMORROW]
+
+
+def test_rules_that_another_worker_took_block_one_that_is_restored_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It meets no control record: the one before it did."""
+    broker = Broker()
+    with monkeypatch.context() as newer:
+        newer.setitem(JUDGES, TOMORROW, judge)
+        broker.control()
+        broker.send(make_append(SESSION, created(), known_seq=0))
+        broker.control(rules_version=TOMORROW)
+        worker = Worker(broker).run()
+    worker.lose_everything()
+    broker.send(make_append(SESSION, said(), known_seq=1))
+    worker.run()
+    assert worker.blocked.startswith("at offset 3: rules version 2 is in force, this")
+    assert worker.partition.position.input_offset == 3
+    assert len(broker.answers()) == 1
 
 
 def test_a_control_record_of_another_log_blocks() -> None:

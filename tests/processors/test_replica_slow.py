@@ -64,6 +64,8 @@ def replica(log: FreshLog, folder: Path, codec: Codec) -> Generator[ReplicaReads
     try:
         yield reads
     finally:
+        if isinstance(codec, SlowCodec):
+            codec.go_on.set()  # or a test that fails would wait for it
         reads.close()
 
 

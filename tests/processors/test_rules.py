@@ -1,6 +1,5 @@
 """Every rule of an owned session, each broken at least once."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -439,8 +438,7 @@ of_rule("not_its_agent", lambda: h.session().when(h.handed_off(from_agent="other
 @breaks("unknown_type")
 def a_writer_decides_by_an_event_that_this_log_does_not_know() -> Verdict:
     story = h.session()
-    draft = dataclasses.replace(
-        story.appends[-1],
+    draft = story.appends[-1]._replace(
         envelope=story.appends[-1].envelope.model_copy(
             update={"event_id": story.fresh_id()}
         ),

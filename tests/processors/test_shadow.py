@@ -8,9 +8,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from foldline.processors.shadow import SHADOW_SLOT, Shadow
+from foldline.processors.worker_health import Health
+from foldline.processors.worker_setup import Setup
 from tests.cluster.fixtures import MakeLog
 from tests.cluster.logs import FreshLog, running_worker
-from tests.cluster.processes import Process
+from tests.cluster.processes import Process, ask, free_ports
 from tests.cluster.shared import ROOT
 from tests.kafka_checker import check
 from tests.kafka_feed import Feed
@@ -35,8 +38,11 @@ def test_a_shadow_lets_a_new_fold_version_take_over_within_the_lag(
         assert "roll the workers now" in shadow.stdout
         feed.tell(10)
         feed.settle()
+        (port,) = free_ports(1)
         new = Process(
-            [*NEXT, "worker"], log=log.folder / "new.log", environment=_environment(log)
+            [*NEXT, "worker"],
+            log=log.folder / "new.log",
+            environment={**_environment(log), "FOLDLINE_HEALTH_PORT": str(port)},
         )
         try:
             assert old.terminate() == 0
@@ -46,11 +52,14 @@ def test_a_shadow_lets_a_new_fold_version_take_over_within_the_lag(
             assert "they need no shadow" in late.stderr
             feed.tell(40)
             feed.settle()
+            metrics = ask(port, "/metrics")[1]
             assert new.terminate() == 0
         finally:
             new.kill()
     folded = [int(n) for n in re.findall(r"(\d+) events folded", new.said())]
     assert sum(folded) <= 40, new.said()  # of some 250 events
+    assert f"foldline_worker_restored_events_total {sum(folded)}.0" in metrics
+    assert "foldline_worker_restore_seconds_count 2.0" in metrics
     check(log, feed.answers)
 
 
@@ -76,6 +85,18 @@ def test_a_new_fold_version_without_a_shadow_folds_everything_and_is_right(
         new.kill()
     checked = check(log, feed.answers)
     assert checked.events > 0
+
+
+def test_a_shadow_that_is_stopped_ends_in_order(make_fresh_log: MakeLog) -> None:
+    log = make_fresh_log(partitions=1)
+    settings = log.settings.model_copy(update={"worker_slot": SHADOW_SLOT})
+    setup = Setup.prepare(settings, health=Health(), on_ready=lambda _: None)
+    try:
+        shadow = Shadow(setup)
+        shadow.stop()
+        assert shadow.build() is False
+    finally:
+        setup.close()
 
 
 def _environment(log: FreshLog) -> Mapping[str, str]:

@@ -6,7 +6,6 @@ import sqlite3
 import stat
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -438,4 +437,4 @@ def far_fork(fork_seq: int) -> Append:
     )
     append = make_append("far", event, known_seq=0, epoch=0)
     envelope = append.envelope.model_copy(update={"prev_hash": b"p" * 32})
-    return replace(append, envelope=envelope)
+    return append._replace(envelope=envelope)

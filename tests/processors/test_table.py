@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldline.errors import LogUnavailableError, TableCorruptError
+from foldline.processors import table as module
 from foldline.processors.fold import initial
 from foldline.processors.partition import Flush, Position, Rules
 from foldline.processors.rocks import Batch, Rocks, asides
@@ -52,6 +53,21 @@ def test_an_empty_table_has_no_position(tmp_path: Path) -> None:
     table = opened(tmp_path / "t")
     assert (table.position(), table.sessions, table.dirty()) == (None, 0, {})
     assert table.get("session-1") is None
+    table.close()
+
+
+def test_sessions_are_counted_once_however_many_a_table_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory does not follow the number of sessions, also if all of them are new."""
+    monkeypatch.setattr(module, "KNOWN_SESSIONS", 10)
+    table = opened(tmp_path / "t")
+    for _ in range(2):
+        for first in range(0, 100, 4):
+            table.write(flush(first + 1, *(state(first + n) for n in range(4))))
+            assert len(table._known) <= 10  # pyright: ignore[reportPrivateUsage]
+    assert table.sessions == 100
+    table.check()
     table.close()
 
 

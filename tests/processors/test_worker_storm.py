@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from foldline.cli.failures import STORAGE
 from foldline.faults import CRASH_POINTS
 from tests.cluster.fixtures import MakeLog, OwnCluster
 from tests.cluster.jar_cluster import JarCluster
@@ -22,7 +23,7 @@ from tests.cluster.logs import FreshLog, Worker, start_worker
 from tests.cluster.shared import Broker
 from tests.kafka_checker import check
 from tests.kafka_feed import Feed
-from tests.storm_seed import by_name, storm_seed
+from tests.storm_seed import by_name, storm_rounds, storm_seed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.storm, by_name]
 
@@ -37,6 +38,9 @@ REBALANCES = 40
 SLOTS = 3
 BROKERS = 3
 SETTLE_S = 240.0
+
+ENDS = {0, STORAGE, -signal.SIGTERM, -signal.SIGKILL}
+"""How a worker may end: in order, without brokers, before it could hear, at a point."""
 STARTS_MAX = 10
 
 
@@ -136,7 +140,7 @@ class Storm:
         worker = self.start(slot, crash_at=point)
         self.write(self.chance.uniform(2, 6))
         if not worker.process.running:
-            assert worker.wait_dead() in {-signal.SIGKILL, 4}, worker.said()
+            assert worker.wait_dead() in ENDS, worker.said()
 
     def a_worker_freezes_at_a_point(self) -> None:
         slot, point = self.drawn()
@@ -152,7 +156,7 @@ class Storm:
     def a_worker_is_rolled(self) -> None:
         slot = self.chance.choice(self.slots)
         self.note(f"{slot} is rolled")
-        assert self.workers[slot].terminate() in {0, 4}, self.workers[slot].said()
+        assert self.workers[slot].terminate() in ENDS, self.workers[slot].said()
 
     def a_broker_dies_while_a_worker_is_at_a_point(self) -> None:
         """It freezes itself there; the broker goes; it wakes and meets what is left."""
@@ -182,7 +186,7 @@ def test_workers_writers_and_brokers_of_a_seed(
         snapshot_lag_events=100,
         table_flush_ms=200,
     )
-    settled(Storm(log, chance, cluster), ROUNDS)
+    settled(Storm(log, chance, cluster), storm_rounds(ROUNDS))
 
 
 def test_workers_and_writers_of_a_seed(make_fresh_log: MakeLog) -> None:
@@ -191,7 +195,7 @@ def test_workers_and_writers_of_a_seed(make_fresh_log: MakeLog) -> None:
     log = make_fresh_log(
         partitions=4, batch_max=25, snapshot_lag_events=100, table_flush_ms=200
     )
-    settled(Storm(log, chance), 2 * ROUNDS)
+    settled(Storm(log, chance), storm_rounds(2 * ROUNDS))
 
 
 def settled(storm: Storm, rounds: int) -> None:
@@ -217,7 +221,7 @@ def test_a_rebalance_every_three_seconds(make_fresh_log: MakeLog) -> None:
     storm.start("w0")
     number = 0
     try:
-        for _ in range(REBALANCES):
+        for _ in range(storm_rounds(REBALANCES)):
             if len(storm.workers) > 3 or (len(storm.workers) > 1 and chance.random() < 0.5):
                 leaving = storm.workers.pop(chance.choice(sorted(storm.workers)))
                 leaving.kill() if chance.random() < 0.3 else leaving.terminate()

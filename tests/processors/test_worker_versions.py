@@ -34,6 +34,7 @@ from tests.cluster.shared import ROOT
 from tests.kafka_checker import check, read
 from tests.kafka_feed import Feed
 from tests.processors.next_rules import FORBIDDEN, TOMORROW, judge
+from tests.storm_seed import by_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -202,6 +203,8 @@ def send_newer(feed: Feed, append: Append, schema_id: int) -> None:
 # --- the fold ------------------------------------------------------------------------
 
 
+@pytest.mark.storm
+@by_name
 def test_workers_rolled_to_a_new_fold_under_load_fold_no_more_than_the_lag(
     make_fresh_log: MakeLog,
 ) -> None:

@@ -21,7 +21,7 @@ from foldline.faults import CRASH_POINTS
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
 from foldline.producers.client import Client, connect
-from foldline.producers.session import Session
+from foldline.producers.owned import Session
 from foldline.projections.building import build
 from foldline.projections.context import Sources
 from foldline.schemas.events import (

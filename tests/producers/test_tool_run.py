@@ -17,8 +17,10 @@ from foldline.errors import (
     StartTooLateError,
     UncertainAppendError,
 )
+from foldline.processors.memory_log import MemoryLog
 from foldline.producers import execution
 from foldline.producers.client import connect
+from foldline.producers.identity import wall_clock
 from foldline.producers.model import ToolRequest
 from foldline.producers.owned import OwnedSession
 from foldline.producers.tools import (
@@ -409,6 +411,23 @@ async def test_an_outcome_that_cannot_be_redacted_is_recorded_without_its_conten
         await one_turn(owned, Toolbox(Tool(run)), *calls_of("run"))
         (completed,) = await events_of(owned, ToolExecutionCompleted)
         assert "not recorded" in completed.output[0].body
+
+
+async def test_an_outcome_that_is_too_large_is_recorded_without_its_content() -> None:
+    """No blob store takes it; that the tool ran is recorded all the same."""
+
+    def dump(arguments: Arguments, context: ToolContext) -> str:
+        return "x" * 200_000 + f"{arguments}{context.attempt}"
+
+    settings = QUICK.model_copy(update={"blob_max_bytes": 100_000})
+    small = MemoryLog(settings=settings, clock=wall_clock)
+    async with client(FaultyLog(small)) as own:
+        owned = await own.create(agent="a")
+        (result,) = await one_turn(owned, Toolbox(Tool(dump)), *calls_of("dump"))
+        assert isinstance(result, Done)
+        (completed,) = await events_of(owned, ToolExecutionCompleted)
+        assert "blob_max_bytes is 100000" in completed.output[0].body
+        await owned.complete()
 
 
 # --- stopping ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from foldline.projections.recovery import (
     NeedsPerson,
     OfferAgain,
     Reconcile,
-    RecoveryAction,
+    PlannedAction,
     RecoveryPolicy,
     Retry,
     RetryLater,
@@ -55,7 +55,7 @@ CALL = "m:0"
 QUESTION = question_id(CALL, 1)
 
 
-def plan(story: Story, **options: int) -> tuple[RecoveryAction, ...]:
+def plan(story: Story, **options: int) -> tuple[PlannedAction, ...]:
     """The plan for a story's state, a second later."""
     now = story.state.recorded_at + 1_000_000
     resumes = options.pop("resumes", 1)
@@ -246,4 +246,4 @@ def test_every_kind_of_action_is_reached_by_some_state() -> None:
         for story in [*stories, everything]
         for action in itertools.chain(plan(story), plan(story, resumes=9))
     }
-    assert kinds == set(RecoveryAction.__args__)
+    assert kinds == set(PlannedAction.__args__)

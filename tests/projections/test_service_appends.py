@@ -79,7 +79,7 @@ def test_every_verdict_is_status_200(served: Served, story: LogStory) -> None:
         ({"expected_seq": 1}, "CONFLICT"),
         ({"known_seq": 99}, "ILLEGAL"),
         ({"requires": [new_id()]}, "ILLEGAL"),
-        ({"event_id": "7"}, "UNDECODABLE"),
+        ({"event_id": "7", "known_seq": 2}, "UNDECODABLE"),
     ):
         answer = post(served, "alice", story, steering() | more)
         assert (answer.status_code, answer.json()["kind"]) == (200, kind)
@@ -93,6 +93,25 @@ def test_the_same_append_again_is_a_duplicate(served: Served, story: LogStory) -
     assert (first["kind"], again["kind"]) == ("ACCEPTED", "DUPLICATE")
     assert again["seq"] == first["seq"]
     assert again["recorded"]
+
+
+def test_an_event_that_can_be_sent_again_says_where_it_belongs(
+    served: Served, story: LogStory
+) -> None:
+    answer = post(served, "alice", story, steering() | {"event_id": new_id()})
+    assert (answer.status_code, answer.json()["kind"]) == (422, "no_known_seq")
+    assert "event_id comes with known_seq" in answer.json()["detail"]
+    assert story.state.seq == 2
+
+
+def test_a_resend_behind_more_events_than_are_remembered_is_no_second_event(
+    served: Served, story: LogStory
+) -> None:
+    given = steering() | {"event_id": new_id(), "known_seq": 2}
+    assert post(served, "alice", story, given).json()["kind"] == "ACCEPTED"
+    story.given(*(said(f"{number}") for number in range(129)))
+    answer = post(served, "alice", story, given).json()
+    assert (answer["kind"], answer["recorded"]) == ("TOO_OLD", False)
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,21 @@ def test_a_denial_tells_the_agent_why(http: httpx2.Client, story: LogStory) -> N
 def test_an_answer_that_is_sent_again_is_the_same_answer(
     http: httpx2.Client, story: LogStory
 ) -> None:
-    given = {"args_hash": "h1", "event_id": new_id()}
+    given = {"args_hash": "h1", "event_id": new_id(), "known_seq": story.state.seq}
     first = http.post(path(story, "grant"), json=given).json()
     again = http.post(path(story, "grant"), json=given).json()
     assert (first["kind"], again["kind"]) == ("ACCEPTED", "DUPLICATE")
     assert again["seq"] == first["seq"]
+
+
+@pytest.mark.parametrize("verb", ["grant", "deny", "input"])
+def test_an_answer_that_can_be_sent_again_says_where_it_belongs(
+    http: httpx2.Client, story: LogStory, verb: str
+) -> None:
+    given = {"event_id": new_id()} | ({"text": "yes"} if verb == "input" else {})
+    answer = http.post(path(story, verb), json=given)
+    assert (answer.status_code, answer.json()["kind"]) == (422, "no_known_seq")
+    assert story.state.requests
 
 
 def test_what_was_answered_can_be_answered_by_nobody_else(

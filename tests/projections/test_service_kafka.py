@@ -168,10 +168,13 @@ def test_a_node_starts_from_another_ones_copy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     story = LogStory(served.log()).given(created(), started(), said("before the copy"))
-    copy = tmp_path / "copy"
-    assert main(["--json", "--log", served.url, "checkpoint", str(copy)]) == 0
+    assert main(["--json", "--log", served.url, "checkpoint", "today"]) == 0
     view = json.loads(capsys.readouterr().out)
-    assert view == {"folder": str(copy), "partitions": [0, 1]}
+    copy = Path(view["folder"])
+    assert (copy.name, copy.parent.name) == ("today", "checkpoints")
+    assert view["partitions"] == [0, 1]
+    assert main(["--log", served.url, "checkpoint", str(copy)]) != 0  # it is there
+    assert main(["--log", served.url, "checkpoint", str(tmp_path / "elsewhere")]) != 0
     story.given(said("after the copy"))
     with service(kafka, "copied", "--checkpoint", str(copy)) as node:
         assert "started from" in node.process.said()

@@ -160,6 +160,19 @@ def test_writers_find_the_id_of_every_version(known: RegistryClient) -> None:
 
 
 @pytest.mark.kafka
+def test_what_the_models_write_goes_under_the_id_of_the_newest_version(
+    known: RegistryClient,
+) -> None:
+    """Under an older one its bytes would be undecodable."""
+    for name, version in frozen_versions():
+        if name not in EVENT_TYPES:
+            continue
+        newest = max(v for n, v in frozen_versions() if n == name)
+        same = known.id_of(name) == known.id_of(name, version=version)
+        assert same == (version == newest), (name, version)
+
+
+@pytest.mark.kafka
 def test_committed_bytes_are_read_by_the_text_that_the_registry_gives(
     known: RegistryClient, broker: Broker
 ) -> None:

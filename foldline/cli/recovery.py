@@ -1,0 +1,231 @@
+"""`foldline recovery`: sessions whose owner is gone, and what becomes of them."""
+
+import asyncio
+import inspect
+import signal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from foldline.cli.clean import clean_line
+from foldline.cli.context import Context, find_session
+from foldline.cli.failures import NO, OK, UsageError
+from foldline.cli.loading import load_attribute
+from foldline.cli.output import Output
+
+if TYPE_CHECKING:
+    from foldline.producers.recovering import RecoveryWorker, Resume, Sweep
+    from foldline.producers.tools import Toolbox
+    from foldline.projections.recovery import PlannedAction
+    from foldline.schemas.topic_records import RecoveryAction
+
+EVERY_MS = 1_000
+"""How often `run` looks at the sessions, unless told otherwise."""
+
+EVERY_MIN_MS = 50
+
+recovery = App(
+    name="recovery",
+    help="Find sessions whose owner is gone; settle them; bring them on.",
+    help_format="plaintext",
+    help_epilogue="",
+    version_flags=(),
+)
+
+
+@recovery.command(name="list")
+def list_(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
+    """List the sessions that stand still in the middle of a turn. Touches nothing.
+
+    Args:
+        context: Where to read and write.
+    """
+    from foldline.projections.stalled import (  # late: --help does without
+        PARKED_ONE,
+        is_answered,
+        stalled_sessions,
+    )
+
+    with context.reading() as log:
+        for stalled in stalled_sessions(log):
+            state = log.state(stalled.session_id)
+            if state is None or (stalled.why == PARKED_ONE and not state.requests):
+                continue
+            why = "answered" if is_answered(state) else stalled.why
+            if context.out.json:
+                context.out.record(
+                    {
+                        "session_id": stalled.session_id,
+                        "tenant": stalled.tenant,
+                        "agent": stalled.agent,
+                        "status": stalled.status,
+                        "seq": stalled.seq,
+                        "epoch": stalled.epoch,
+                        "why": why,
+                        "open_calls": len(state.calls),
+                        "requests": sorted(state.requests),
+                    }
+                )
+                continue
+            context.out.line(
+                (clean_line(stalled.session_id), "bold"),
+                (f"  {stalled.status}  {why}", ""),
+                (f"  {len(state.calls)} open calls", "dim"),
+                (f"  {len(state.requests)} requests", "dim"),
+            )
+    return OK
+
+
+@recovery.command
+def plan(session: str, /, *, context: Annotated[Context, Parameter(parse=False)]) -> int:
+    """Print what recovery would do about a session. Touches nothing.
+
+    Args:
+        session: The session.
+        context: Where to read and write.
+    """
+    from foldline.producers.recovering import planned  # late: see above
+    from foldline.projections.recovery import RecoveryPolicy
+
+    with context.reading() as log:
+        actions = planned(log, find_session(log, session), RecoveryPolicy())
+    for action in actions:
+        _print_planned(context.out, action)
+    return OK
+
+
+def _print_planned(out: Output, action: "PlannedAction") -> None:
+    view = {item.name: getattr(action, item.name) for item in fields(action)}
+    name = type(action).__name__
+    if out.json:
+        out.record({"action": name} | view)
+        return
+    told = "  ".join(f"{key}={clean_line(str(value))}" for key, value in view.items())
+    out.line((f"{name:<18}", "bold"), (told, ""))
+
+
+@recovery.command
+def run(
+    *,
+    reconcilers: str | None = None,
+    resume: str | None = None,
+    once: bool = False,
+    every_ms: int = EVERY_MS,
+    resumes_max: int | None = None,
+    pause_ms: int | None = None,
+    tenant: str | None = None,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Recover sessions whose owner died in the middle of a turn, until SIGTERM or Ctrl-C.
+
+    Any number of these may run beside each other and beside harnesses: a claim in the
+    log tells them apart. An IDLE session is not dead, and a mirrored one nobody's.
+
+    Args:
+        reconcilers: module:attribute of a Toolbox, whose reconcilers say whether an
+            operation happened. Its tools that may be repeated are run again.
+        resume: module:attribute of a coroutine function (client, session) that goes on
+            with a session. Without it a session that is settled waits for its harness.
+        once: Look once, and end; exit code 1 if a session still wants somebody.
+        every_ms: How often to look.
+        resumes_max: After so many takings up of one turn a person is asked.
+        pause_ms: The first pause before a turn is taken up again; then twice as long.
+        tenant: Only sessions of this tenant.
+        context: Where to read and write.
+    """
+    if every_ms < EVERY_MIN_MS:
+        raise UsageError("--every-ms", f"{EVERY_MIN_MS} or more")
+    toolbox = _toolbox(reconcilers)
+    harness = _harness(resume)
+
+    def tell(sweep: "Sweep") -> None:
+        _tell(context.out, sweep)
+
+    async def go() -> int:
+        from foldline.producers.client import connect  # late: see above
+        from foldline.schemas.envelope import Actor
+
+        actor = Actor(kind="HARNESS", id="foldline-recovery")
+        async with connect(settings=context.settings(), actor=actor) as client:
+            worker = _worker(client, toolbox, harness, resumes_max, pause_ms, tenant)
+            if once:
+                sweep = await worker.sweep()
+                tell(sweep)
+                return NO if sweep.stalled else OK
+            stop = asyncio.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            await worker.run(stop, every_ms=every_ms, told=tell)
+            return OK
+
+    return asyncio.run(go())
+
+
+def _worker(
+    client: Any,
+    toolbox: "Toolbox",
+    harness: "Resume | None",
+    resumes_max: int | None,
+    pause_ms: int | None,
+    tenant: str | None,
+) -> "RecoveryWorker":
+    from foldline.producers.recovering import RecoveryWorker  # late: see above
+    from foldline.projections.recovery import RecoveryPolicy
+    from foldline.projections.resuming import ResumePolicy
+
+    policy, pauses = RecoveryPolicy(), ResumePolicy()
+    if resumes_max is not None:
+        policy = RecoveryPolicy(resumes_max=resumes_max)
+    if pause_ms is not None:
+        pauses = ResumePolicy(pause_ms=pause_ms)
+    return RecoveryWorker(
+        client,
+        toolbox=toolbox,
+        resume=harness,
+        policy=policy,
+        pauses=pauses,
+        tenant=tenant,
+    )
+
+
+def _toolbox(named: str | None) -> "Toolbox":
+    from foldline.producers.tools import Toolbox  # late: see above
+
+    if named is None:
+        return Toolbox()
+    found = load_attribute("--reconcilers", named)
+    if isinstance(found, Toolbox):
+        return found
+    made = found() if callable(found) else None
+    if not isinstance(made, Toolbox):
+        raise UsageError("--reconcilers", f"{named} is no Toolbox, nor makes one")
+    return made
+
+
+def _harness(named: str | None) -> "Resume | None":
+    if named is None:
+        return None
+    found = load_attribute("--resume", named)
+    if not inspect.iscoroutinefunction(found):
+        raise UsageError("--resume", f"{named} is no `async def resume(client, session)`")
+    return found
+
+
+def _tell(out: Output, sweep: "Sweep") -> None:
+    for action in sweep.actions:
+        _print_done(out, action)
+    out.flush()
+
+
+def _print_done(out: Output, action: "RecoveryAction") -> None:
+    if out.json:
+        out.record(action.model_dump())
+        return
+    about = f"  {action.call_id} attempt {action.attempt}" if action.call_id else ""
+    out.line(
+        (clean_line(action.session_id), "bold"),
+        (f"  {action.action}", ""),
+        (clean_line(about), ""),
+        (f"  {clean_line(action.detail)}" if action.detail else "", "dim"),
+    )

@@ -1,0 +1,98 @@
+"""When a session that stands still is taken up again, and when a person has to. Pure.
+
+Each time that an open turn is taken up without getting anywhere doubles the pause
+before the next; after `resumes_max` times a person is asked instead.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foldline.projections.recovery import (
+    KeepHandle,
+    NeedsPerson,
+    OfferAgain,
+    PlannedAction,
+    Reconcile,
+    Retry,
+    RetryLater,
+    RunCall,
+    question_id,
+)
+from foldline.projections.stalled import PARK_QUESTION
+from foldline.schemas.events import InputProvided, SessionResumed
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import SessionState
+
+RESUME = "RESUME"
+CANCEL = "CANCEL"
+ANSWERS = (RESUME, CANCEL)
+"""What a person may answer about a session that recovery parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePolicy:
+    """The pauses between the takings up of one open turn, in milliseconds."""
+
+    pause_ms: int = 1_000
+    pause_max_ms: int = 300_000
+
+    def pause_after(self, resumes: int) -> int:
+        """How long a turn is left alone that was taken up so many times; ms."""
+        if resumes <= 0:
+            return 0
+        doubled = self.pause_ms * 2 ** min(resumes - 1, 30)
+        return min(doubled, self.pause_max_ms)
+
+
+def count_resumes(events: Iterable[Recorded]) -> int:
+    """How many owners claimed a session, of the events since its open turn began.
+
+    A person who answered the question of a parked session has it begin anew.
+    """
+    resumes = 0
+    for recorded in events:
+        match recorded.event:
+            case SessionResumed():
+                resumes += 1
+            case InputProvided(request_id=name) if name.startswith(PARK_QUESTION):
+                resumes = 0
+            case _:
+                pass
+    return resumes
+
+
+def waits_for_people(state: SessionState, plan: Iterable[PlannedAction]) -> bool:
+    """Whether nothing but an answer brings the session on: then it is left alone."""
+    if not state.requests:
+        return False
+    return all(_rests(state, action) for action in plan)
+
+
+def _rests(state: SessionState, action: PlannedAction) -> bool:
+    match action:
+        case OfferAgain() | KeepHandle() | RetryLater():
+            return True
+        case Reconcile(call_id=call_id, attempt=attempt):
+            return question_id(call_id, attempt) in state.requests
+        case _:
+            return False
+
+
+def needs_harness(plan: Iterable[PlannedAction], tools: frozenset[str]) -> bool:
+    """Whether nothing is left to settle: only the agent's own harness brings it on.
+
+    Args:
+        plan: for the session, as it is.
+        tools: the call ids whose tools are at hand, to repeat what may be repeated.
+    """
+    return all(_is_for_harness(action, tools) for action in plan)
+
+
+def _is_for_harness(action: PlannedAction, tools: frozenset[str]) -> bool:
+    match action:
+        case RunCall() | OfferAgain() | KeepHandle() | RetryLater() | NeedsPerson():
+            return True
+        case Retry(call_id=call_id):
+            return call_id not in tools
+        case _:
+            return False

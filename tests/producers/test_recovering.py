@@ -1,0 +1,307 @@
+"""Recovery of many sessions: those without an owner are settled, once, and brought on."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from foldline.errors import LiveOwnerError, LogUnavailableError
+from foldline.processors.log import SessionSummary
+from foldline.producers.client import Client, connect
+from foldline.producers.model import ToolRequest
+from foldline.producers.owned import OwnedSession
+from foldline.producers.recover import ASKED, MARKED_UNKNOWN, RESOLVED
+from foldline.producers.recovering import (
+    PARKED_ACTION,
+    REOPENED,
+    RESUME_FAILED,
+    RESUME_WANTED,
+    RESUMED,
+    TAKEN,
+    RecoveryWorker,
+    Sweep,
+    planned,
+)
+from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
+from foldline.projections.recovery import Reconcile, RecoveryPolicy
+from foldline.projections.resuming import ResumePolicy
+from foldline.projections.stalled import PARKED, stalled_sessions
+from foldline.schemas.events import ToolExecutionStarted, ToolOutcomeResolved
+from foldline.schemas.state import CANCELLED, COMPLETED, RUNNING, SUSPENDED
+from foldline.settings import Settings
+from tests.harness import FaultyLog, memory, model_says
+
+SHORT = Settings(start_by_ms=100, lease_ttl_ms=60_000)
+AT_ONCE = ResumePolicy(pause_ms=0)
+
+
+class Mail:
+    """A tool whose effect can be looked up, and counted."""
+
+    def __init__(self, effect: Any = "RECONCILABLE", *, sent: bool | None = True) -> None:
+        self.effect = effect
+        self.sent = sent
+        self.asked = 0
+        self.runs = 0
+        reconcile = self.reconcile if effect == "RECONCILABLE" else None
+        self.box = Toolbox(Tool(self.run, name="mail", effect=effect, reconcile=reconcile))
+
+    def run(self, _arguments: dict[str, Any], _context: ToolContext) -> str:
+        """Send it."""
+        self.runs += 1
+        return "sent"
+
+    def reconcile(self, _arguments: dict[str, Any], _context: ToolContext) -> Reconciled:
+        """Look it up."""
+        self.asked += 1
+        return Reconciled(self.sent, "sent", "the outbox")
+
+
+async def leave_open(client: Client, session_id: str, mail: Mail) -> None:
+    """A session whose owner goes in the middle of a call."""
+    owned = await client.create(agent="a", session_id=session_id)
+    turn = owned.turn("go")
+    await turn.__aenter__()
+    (call,) = await model_says(turn, ToolRequest("mail", "{}", "p"))
+    start = ToolExecutionStarted(
+        call_id=call.call_id,
+        effect=mail.effect,
+        operation_id=f"op-{session_id}",
+        start_by_ms=SHORT.start_by_ms,
+    )
+    await owned.append(start)
+
+
+async def left_open(mail: Mail, *session_ids: str) -> FaultyLog:
+    """A log with such sessions, and nobody there any more."""
+    log = memory()
+    async with connect(log, settings=SHORT) as client:
+        for session_id in session_ids:
+            await leave_open(client, session_id, mail)
+    return log
+
+
+def worker(client: Client, mail: Mail, **options: Any) -> RecoveryWorker:
+    """A recovery worker that does not wait between its tries."""
+    return RecoveryWorker(client, toolbox=mail.box, pauses=AT_ONCE, **options)
+
+
+def actions(sweep: Sweep) -> Sequence[str]:
+    """What a sweep did."""
+    return [action.action for action in sweep.actions]
+
+
+async def finish(_client: Client, owned: OwnedSession) -> None:
+    """A harness that has nothing left to do."""
+    async with await owned.resume_turn() as turn:
+        assert await turn.open_calls() == []
+    await owned.complete()
+
+
+async def test_a_session_whose_owner_is_gone_is_settled_and_given_to_the_harness() -> None:
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        sweep = await worker(client, mail, resume=finish).sweep()
+        assert actions(sweep) == [TAKEN, RESOLVED, RESUMED]
+        assert (await client.open("s")).session_id == "s"
+        state = await (await client.open("s")).state()
+    assert state.status == COMPLETED
+    assert (mail.asked, mail.runs) == (1, 0)
+    assert {action.epoch for action in sweep.actions} == {2}
+
+
+async def test_a_session_with_a_living_owner_is_left_alone() -> None:
+    mail = Mail()
+    log = memory()
+    async with connect(log, settings=SHORT) as own, connect(log, settings=SHORT) as other:
+        await leave_open(own, "s", mail)
+        sweep = await worker(other, mail, resume=finish).sweep()
+        assert (sweep.stalled, sweep.actions) == (0, [])
+        with pytest.raises(LiveOwnerError):
+            await other.take("s")
+
+
+async def test_an_idle_session_is_not_dead() -> None:
+    mail = Mail()
+    log = memory()
+    async with connect(log, settings=SHORT) as client:
+        owned = await client.create(agent="a", session_id="s")
+        async with owned.turn("hello"):
+            pass
+    assert list(stalled_sessions(log)) == []
+    async with connect(log, settings=SHORT) as client:
+        assert (await worker(client, mail).sweep()).stalled == 0
+
+
+async def test_recovery_workers_beside_each_other_settle_each_session_once() -> None:
+    mail = Mail()
+    names = [f"s{number}" for number in range(8)]
+    log = await left_open(mail, *names)
+    async with (
+        connect(log, settings=SHORT) as one,
+        connect(log, settings=SHORT) as two,
+        connect(log, settings=SHORT) as three,
+    ):
+        workers = [worker(client, mail, resume=finish) for client in (one, two, three)]
+        sweeps = await asyncio.gather(*(each.sweep() for each in workers))
+        done = [a for sweep in sweeps for a in sweep.actions if a.action == RESUMED]
+        assert sorted(action.session_id for action in done) == names
+    for name in names:
+        resolved = [
+            recorded
+            for recorded in log.events(name)
+            if isinstance(recorded.event, ToolOutcomeResolved)
+        ]
+        assert len(resolved) == 1
+
+
+async def test_what_cannot_be_found_out_is_asked_once_and_then_waited_for() -> None:
+    mail = Mail("UNSAFE")
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        recovering = worker(client, mail, resume=finish)
+        assert actions(await recovering.sweep()) == [TAKEN, MARKED_UNKNOWN, ASKED]
+        for _ in range(3):
+            sweep = await recovering.sweep()
+            assert (sweep.actions, sweep.waiting) == ([], 1)
+        view = await client.open("s")
+        (call_id,) = (await view.state()).calls
+        await view.resolve(call_id, "COMPLETED", evidence="row 17")
+        assert actions(await recovering.sweep()) == [TAKEN, RESUMED]
+        assert (await view.state()).status == COMPLETED
+    assert mail.runs == 0
+
+
+async def test_without_a_harness_it_is_said_that_a_session_wants_one() -> None:
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        recovering = worker(client, mail)
+        assert actions(await recovering.sweep()) == [TAKEN, RESOLVED, RESUME_WANTED]
+        assert actions(await recovering.sweep()) == [RESUME_WANTED]
+        owned = await client.take("s")
+        assert (await recovering.sweep()).stalled == 0
+        await finish(client, owned)
+        assert (await recovering.sweep()).stalled == 0
+
+
+async def test_a_tool_that_may_be_repeated_is_left_to_who_has_it() -> None:
+    mail = Mail("IDEMPOTENT")
+    log = await left_open(mail, "s")
+    elsewhere = Mail()
+    async with connect(log, settings=SHORT) as client:
+        recovering = RecoveryWorker(client, toolbox=Toolbox(), pauses=AT_ONCE)
+        assert actions(await recovering.sweep()) == [RESUME_WANTED]
+        assert log.state("s") is not None
+        report = await (await client.take("s")).recover(mail.box)
+    assert report.retried == 1
+    assert (mail.runs, elsewhere.runs) == (1, 0)
+
+
+async def test_a_turn_that_does_not_get_on_is_parked_with_a_question() -> None:
+    """Case B05: not the same resume again for ever."""
+
+    async def dies(_client: Client, _owned: OwnedSession) -> None:
+        raise RuntimeError("the model is away")
+
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        policy = RecoveryPolicy(resumes_max=3)
+        recovering = worker(client, mail, resume=dies, policy=policy)
+        seen: list[str] = []
+        for _ in range(8):
+            seen += actions(await recovering.sweep())
+        assert seen.count(RESUME_FAILED) == 3
+        assert seen.count(PARKED_ACTION) == 1
+        view = await client.open("s")
+        state = await view.state()
+        assert (state.status, state.reason.startswith(PARKED)) == (SUSPENDED, True)
+        ((request_id, request),) = state.requests.items()
+        assert request.kind == "INPUT"
+        recovering = worker(client, mail, resume=finish, policy=policy)
+        assert (await recovering.sweep()).actions == []
+
+        await view.answer(request_id, "RESUME")
+        seen = [*actions(await recovering.sweep()), *actions(await recovering.sweep())]
+        assert seen == [REOPENED, TAKEN, RESUMED]
+        assert (await view.state()).status == COMPLETED
+
+
+async def test_a_person_may_end_what_was_parked() -> None:
+    async def dies(_client: Client, _owned: OwnedSession) -> None:
+        raise RuntimeError("no")
+
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        policy = RecoveryPolicy(resumes_max=1)
+        recovering = worker(client, mail, resume=dies, policy=policy)
+        for _ in range(3):
+            await recovering.sweep()
+        view = await client.open("s")
+        (request_id,) = (await view.state()).requests
+        await view.answer(request_id, '"cancel"')
+        assert actions(await recovering.sweep()) == [REOPENED]
+        assert (await view.state()).status == CANCELLED
+
+
+async def test_between_the_tries_the_pause_doubles() -> None:
+    policy = ResumePolicy(pause_ms=100, pause_max_ms=1_000)
+    assert [policy.pause_after(n) for n in range(7)] == [0, 100, 200, 400, 800, 1000, 1000]
+    mail = Mail("UNSAFE")
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        owned = await client.take("s")
+        await owned.close()
+        recovering = RecoveryWorker(
+            client, toolbox=mail.box, pauses=ResumePolicy(pause_ms=60_000)
+        )
+        sweep = await recovering.sweep()
+        assert (sweep.stalled, sweep.actions) == (1, [])
+
+
+class AwayOnce(FaultyLog):
+    """A log that gives no answer to the first listing."""
+
+    away = True
+
+    def sessions(
+        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+    ) -> list[SessionSummary]:
+        """List, or not."""
+        if self.away:
+            self.away = False
+            raise LogUnavailableError(self.url, "away")
+        return super().sessions(tenant=tenant, status=status, limit=limit)
+
+
+async def test_a_log_that_is_away_is_waited_for() -> None:
+    mail = Mail()
+    log = AwayOnce(await left_open(mail, "s"))
+    async with connect(log, settings=SHORT) as client:
+        recovering = worker(client, mail, resume=finish)
+        stop = asyncio.Event()
+        swept: list[Sweep] = []
+
+        def told(sweep: Sweep) -> None:
+            swept.append(sweep)
+            stop.set()
+
+        await asyncio.wait_for(recovering.run(stop, every_ms=10, told=told), 30)
+        assert actions(swept[0]) == [TAKEN, RESOLVED, RESUMED]
+
+
+async def test_a_plan_is_shown_without_touching_anything() -> None:
+    mail = Mail()
+    log = await left_open(mail, "s")
+    before = log.state("s")
+    (action,) = planned(log, "s", RecoveryPolicy())
+    assert isinstance(action, Reconcile)
+    assert action.operation_id == "op-s"
+    after = log.state("s")
+    assert before is not None
+    assert after is not None
+    assert (before.seq, after.status) == (after.seq, RUNNING)
