@@ -154,6 +154,7 @@ def put_in_force(
     *,
     registry: RegistryClient,
     force: bool = False,
+    before: Callable[[], RulesInForce | None] = lambda: None,
 ) -> tuple[RulesInForce, bool]:
     """Write a control record to every partition of appends, in one transaction.
 
@@ -165,6 +166,7 @@ def put_in_force(
         rules: version and ids of this foldline.
         registry: the log's registry, where RulesInForce is registered.
         force: write them even if they are in force already.
+        before: what was in force, for a topic `meta` that says nothing: it was lost.
 
     Returns: what is in force now, and whether anything was written.
 
@@ -178,7 +180,7 @@ def put_in_force(
     def decide() -> Records:
         nonlocal answer
         old = read_said(cluster, settings, schemas=registry, must_exist=True).rules
-        new = _joined(cluster, old, rules)
+        new = _joined(cluster, old or before(), rules)
         same = (
             old is not None and new.model_copy(update={"written_by": old.written_by}) == old
         )

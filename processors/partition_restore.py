@@ -35,7 +35,7 @@ from foldline.processors.partition import Limits, Partition, Position, Rules
 from foldline.processors.partition_source import PartitionSource
 from foldline.processors.restore_ways import Progress, Restored, RestoreWays
 from foldline.processors.rules_lookup import find_rules
-from foldline.processors.snapshot_topic import SnapshotTopic
+from foldline.processors.snapshot_topic import SnapshotTopic, fold_versions_of
 from foldline.processors.table import Table, open_table, set_aside_table
 from foldline.schemas.codec import unframe
 from foldline.schemas.record_codec import RecordCodec
@@ -191,6 +191,12 @@ class _Restore:
             reason = "older than the low-water mark"
         else:
             return position
+        if position.event_offset > self._end:
+            lost = f"{self._end} to {position.event_offset - 1}"
+            self._warn(
+                f"{self._names.events} ends at {self._end}, its table had folded more: "
+                f"acknowledged events, offsets {lost}, are gone from the topic"
+            )
         self._say(f"its table is {reason}")
         self._set_aside(reason)
         self._basis = SNAPSHOTS
@@ -237,13 +243,8 @@ class _Restore:
         )
 
     def _marks_of_other_folds(self) -> list[LowWater]:
-        begin = self._names.snapshots_begin
-        versions = {
-            int(topic[len(begin) :])
-            for topic in self._source.topics()
-            if topic.startswith(begin) and topic[len(begin) :].isdecimal()
-        }
-        topics = [self._snapshot_topic(v) for v in sorted(versions - {FOLD_VERSION})]
+        versions = fold_versions_of(self._source, self._names)
+        topics = [self._snapshot_topic(v) for v in versions if v != FOLD_VERSION]
         marks = [topic.newest_low_water() for topic in topics]
         return [mark for mark in marks if mark is not None]
 

@@ -6,8 +6,13 @@ snapshot topics are lost:
 1. the control records that `appends` still has: the last one before the offset, else
    the first one after it;
 2. what the topic `meta` says is in force.
+
+The other way round, `rules_of_marks` is for a `meta` that was lost: what the low-water
+records say was in force, so that ids of another version's events stay in force.
 """
 
+import logging
+from threading import Event
 from typing import cast
 
 from foldline.errors import DecodeError, NoRulesError
@@ -15,10 +20,13 @@ from foldline.kafka import Cluster
 from foldline.kafka_meta import read_said
 from foldline.processors.partition import Rules
 from foldline.processors.partition_source import PartitionSource
+from foldline.processors.snapshot_topic import SnapshotTopic, fold_versions_of
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.registry_client import RegistryClient
 from foldline.schemas.topic_records import CONTROL_KEY, RulesInForce
 from foldline.settings import Settings
+
+_logger = logging.getLogger("foldline.kafka")
 
 
 def find_rules(
@@ -59,3 +67,40 @@ def _of_appends(
         except DecodeError:
             continue  # it put nothing in force
     return found
+
+
+def rules_of_marks(
+    cluster: Cluster, settings: Settings, *, registry: RegistryClient, partitions: int
+) -> RulesInForce | None:
+    """What the newest low-water record of each partition says was in force, together.
+
+    None where no partition has any.
+
+    Raises:
+        LogUnavailableError: no broker answers.
+    """
+    records = RecordCodec(registry)
+    version, ids = 0, set[int]()
+    for index in range(partitions):
+        source = PartitionSource(cluster, settings, index=index, cancelled=Event())
+        for fold_version in fold_versions_of(source, cluster.names):
+            topic = SnapshotTopic(
+                source,
+                cluster.names,
+                index,
+                records=records,
+                warn=_logger.warning,
+                fold_version=fold_version,
+            )
+            mark = topic.newest_low_water()
+            if mark is not None:
+                version = max(version, mark.rules_version)
+                ids.update(mark.schema_ids)
+    if not version:
+        return None
+    return RulesInForce(
+        rules_version=version,
+        schema_ids=tuple(sorted(ids)),
+        partitions=partitions,
+        written_by="",
+    )

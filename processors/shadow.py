@@ -15,6 +15,7 @@ Two that publish to one topic would let an older state replace a newer one. So:
 """
 
 import logging
+import shutil
 from threading import Event
 
 from foldline.errors import LogUnavailableError, WorkerFailedError
@@ -109,6 +110,7 @@ class Shadow:
             for _ in range(PASSES_MAX):
                 lags = [self._pass(i, publisher) for i in range(self._ways.partitions)]
                 if max(lags) <= self._limit:
+                    self._remove_tables()
                     return True
         except RestoreCancelledError:
             return False
@@ -119,6 +121,15 @@ class Shadow:
             publisher.drop()
             watch.close()
         raise WorkerFailedError(f"{PASSES_MAX} passes did not reach the end of the log")
+
+    def _remove_tables(self) -> None:
+        """They have done their work: what is published is what a restore begins with.
+
+        The slot's folder stays, with the lock that this process holds.
+        """
+        for folder in self._ways.folder.iterdir():
+            if folder.is_dir():
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _take_id(self, publisher: Publisher) -> None:
         while not publisher.open():

@@ -25,6 +25,13 @@ TAIL_RECORDS = 256
 further."""
 
 
+def fold_versions_of(source: PartitionSource, names: TopicNames) -> list[int]:
+    """The versions of the fold that have a topic of snapshots, the oldest first."""
+    begin = names.snapshots_begin
+    found = [t[len(begin) :] for t in source.topics() if t.startswith(begin)]
+    return sorted(int(version) for version in found if version.isdecimal())
+
+
 class SnapshotTopic:
     """One partition of `snapshots.<fold version>`, during one restore.
 

@@ -82,6 +82,15 @@ class Ownership:
         self._seen_at = claim.recorded_at
         self._seen_s = elapsed_clock_s()
 
+    @property
+    def actor(self) -> Actor:
+        """Whom this owner acts as: the session's agent."""
+        return self._actor
+
+    def act_as(self, agent: str) -> None:
+        """Another agent works in the session from here on; the owner is the same."""
+        self._actor = Actor(kind="AGENT", id=agent)
+
     # --- time ------------------------------------------------------------------------
 
     def now(self) -> int:

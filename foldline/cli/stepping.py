@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PROMPT = "(n)ext, (b)ack, (g)o SEQ, (q)uit > "
 HELP = "n or Enter: the next event; b: the one before; g SEQ: that one; q: the end"
 
+SAID_ALREADY = frozenset({"seq", "recorded_at"})
+"""What changes with every event; its own line says it."""
+
 Ask = Callable[[str], str]
 """Asks for a line; raises EOFError where there is none."""
 
@@ -45,6 +48,8 @@ class Step:
         for problem in self.problems:
             out.line(("    " + clean_line(problem), "red"))
         for change in self.changes:
+            if change.path in SAID_ALREADY:
+                continue
             out.line(
                 (f"    {clean_line(change.path)}: ", ""),
                 (_shown(change.before), "red"),
@@ -66,7 +71,7 @@ class Step:
 
 
 def _shown(value: object) -> str:
-    return "none" if value is None else clean_line(str(value))
+    return "none" if value in (None, "") else clean_line(str(value))
 
 
 def walk(out: "Output", log: "AuditableLog", session_id: str) -> int:

@@ -148,23 +148,35 @@ def upgrade(
             been idle for a week: appends forgets what is older.
         context: Where to read and write.
     """
-    from importlib.metadata import version  # late: see above
+    from functools import partial  # late: see above
+    from importlib.metadata import version
 
     from foldline.kafka import cluster_of
     from foldline.kafka_meta import put_in_force, read_meta
     from foldline.processors.admission import RULES_VERSION
+    from foldline.processors.rules_lookup import rules_of_marks
     from foldline.schemas.topic_records import RulesInForce
 
     settings = context.settings_for(registry)
     cluster = cluster_of(settings)
     with context.registry(registry) as client:
+        partitions = read_meta(cluster, settings, schemas=client).partitions
         rules = RulesInForce(
             rules_version=RULES_VERSION,
             schema_ids=client.event_ids(),
-            partitions=read_meta(cluster, settings, schemas=client).partitions,
+            partitions=partitions,
             written_by=f"foldline {version('foldline')}",
         )
-        now, written = put_in_force(cluster, settings, rules, registry=client, force=force)
+        now, written = put_in_force(
+            cluster,
+            settings,
+            rules,
+            registry=client,
+            force=force,
+            before=partial(
+                rules_of_marks, cluster, settings, registry=client, partitions=partitions
+            ),
+        )
     if context.out.json:
         view = {"rules_version": now.rules_version, "schema_ids": list(now.schema_ids)}
         context.out.record({**view, "written": written, "partitions": now.partitions})

@@ -1,0 +1,138 @@
+"""Subagents: sessions that work on a call of another one. Pure, but for what reads logs.
+
+    stops_of(state)                   which children are to stop, and because of what
+    children_to_wait_for(log, state)  who stands still until its children have settled
+
+A parent names its open children in its state, each with its call. Recovery goes from the
+leaves up: a child that somebody works on, or that recovery has still to settle, keeps its
+parent waiting; the end of a child completes the parent's call.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foldline.processors.log import Log
+from foldline.projections.stalled import PARKED
+from foldline.schemas.events import (
+    SessionCancelled,
+    SessionCompleted,
+    SessionFailed,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import SUSPENDED, SessionState, Subagent
+
+SUBAGENT = "SUBAGENT"
+"""The relation of a child to its parent."""
+
+HANDLE = "subagent:"
+"""What the handle begins with under which a child goes on."""
+
+END_READ_MAX = 64
+"""How many events at the end of a child are looked at first for its end."""
+
+End = SessionCompleted | SessionFailed | SessionCancelled
+
+
+def handle_of(child_session_id: str) -> str:
+    """The handle of the call that a child works on."""
+    return f"{HANDLE}{child_session_id}"
+
+
+# --- who is to stop ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A child that is to stop, and the parent's seq at which somebody asked for it."""
+
+    child_session_id: str
+    asked_seq: int
+    reason: str
+
+
+def open_children(state: SessionState) -> list[Subagent]:
+    """The children without an end, in the order in which they began."""
+    return sorted(state.subagents.values(), key=lambda child: child.seq)
+
+
+def stops_of(state: SessionState) -> list[Stop]:
+    """The open children that a cancellation in force is about."""
+    asked = state.cancellation
+    stops: list[Stop] = []
+    for child in open_children(state):
+        call = state.calls.get(child.call_id)
+        if asked is not None and _covers(state, asked.target, asked.target_id, child):
+            stops.append(Stop(child.child_session_id, asked.seq, asked.reason))
+        elif call is not None and call.cancel_seq:
+            reason = "the call that it works on was cancelled"
+            stops.append(Stop(child.child_session_id, call.cancel_seq, reason))
+    return stops
+
+
+def _covers(state: SessionState, target: str, target_id: str, child: Subagent) -> bool:
+    """Whether a cancellation of that target is about a child: it follows the tree."""
+    match target:
+        case "SESSION":
+            return True
+        case "TURN":
+            return state.turn is not None and child.seq > state.turn.seq
+        case _:
+            return bool(target_id) and child.call_id == target_id
+
+
+# --- how a child ended ---------------------------------------------------------------
+
+
+def end_of_child(log: Log, child: SessionState) -> End | None:
+    """The event that ended a session; None while it is open."""
+    if not child.ended:
+        return None
+    span = END_READ_MAX
+    while True:
+        after_seq = max(child.seq - span, 0)
+        found = log.events(child.session_id, after_seq=after_seq, upto_seq=child.seq)
+        end = _last_end(found)
+        if end is not None or not after_seq:
+            return end
+        span *= 8
+
+
+def _last_end(events: Iterable[Recorded]) -> End | None:
+    end: End | None = None
+    for recorded in events:
+        if isinstance(recorded.event, SessionCompleted | SessionFailed | SessionCancelled):
+            end = recorded.event
+    return end
+
+
+# --- recovery from the leaves up -----------------------------------------------------
+
+
+def is_unsettled(child: SessionState, *, alive: bool) -> bool:
+    """Whether a child's parent has to wait: somebody works on it, or has still to.
+
+    One that rests between turns, and that nobody owns, is its parent's to go on with.
+    """
+    if child.ended:
+        return False
+    if alive or child.turn is not None:
+        return True
+    return child.phase == SUSPENDED and child.reason.startswith(PARKED)
+
+
+def children_to_wait_for(log: Log, state: SessionState) -> list[str]:
+    """The open children that keep recovery from taking their parent up, the oldest first."""
+    names = [child.child_session_id for child in open_children(state)]
+    if not names:
+        return []
+    leases = log.leases.get_many(names)
+    waited: list[str] = []
+    for name in names:
+        child = log.state(name)
+        lease = leases.get(name)
+        if child is None:
+            continue  # it was never made: its parent makes it
+        alive = lease is not None and lease.alive and lease.epoch >= child.epoch
+        if is_unsettled(child, alive=alive):
+            waited.append(name)
+    return waited
