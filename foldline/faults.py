@@ -35,6 +35,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Mapping
 
 from foldline.errors import SettingsError
 
@@ -49,6 +50,8 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_APPEND_AFTER_VERDICT",
         "CP_BLOB_BEFORE_RENAME",
         "CP_BLOB_AFTER_RENAME",
+        "CP_PERMISSION_AFTER_REQUEST",
+        "CP_PERMISSION_AFTER_ANSWER",
         "CP_TOOL_BEFORE_START",
         "CP_TOOL_AFTER_START",
         "CP_TOOL_AFTER_EFFECT",
@@ -83,12 +86,13 @@ CRASH_POINTS: frozenset[str] = frozenset(
     }
 )
 
-_PASSED: Counter[str] = Counter()
+Target = tuple[str, int]
+"""The name of a crash point, and at which passing of it."""
 
 
-def _target(variable: str) -> tuple[str, int] | None:
-    """Parse `NAME:n` from an environment variable; None when it is not set."""
-    value = os.environ.get(variable)
+def _target(environment: Mapping[str, str], variable: str) -> Target | None:
+    """Parse `NAME:n` of an environment variable; None when it is not set."""
+    value = environment.get(variable)
     if not value:
         return None
     name, _, count = value.partition(":")
@@ -98,11 +102,32 @@ def _target(variable: str) -> tuple[str, int] | None:
     return name, max(int(count), 1)
 
 
-_CRASH = _target("FOLDLINE_CRASH_AT")
-_STOP = _target("FOLDLINE_STOP_AT")
-_FAIL = _target("FOLDLINE_FAIL_AT")
-_HANG = _target("FOLDLINE_HANG_AT")
-_ARMED = any(target is not None for target in (_CRASH, _STOP, _FAIL, _HANG))
+class _Faults:
+    """What this process was told to come to, and how often it passed each point."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.set(environment)
+
+    def set(self, environment: Mapping[str, str]) -> None:
+        self.crash = _target(environment, "FOLDLINE_CRASH_AT")
+        self.stop = _target(environment, "FOLDLINE_STOP_AT")
+        self.fail = _target(environment, "FOLDLINE_FAIL_AT")
+        self.hang = _target(environment, "FOLDLINE_HANG_AT")
+        targets = (self.crash, self.stop, self.fail, self.hang)
+        self.armed = any(target is not None for target in targets)
+        self.passed: Counter[str] = Counter()
+
+
+_FAULTS = _Faults(os.environ)
+
+
+def arm(environment: Mapping[str, str]) -> None:
+    """Read the variables anew, from `environment`: in a process that was forked.
+
+    Raises:
+        SettingsError: a value that names no crash point.
+    """
+    _FAULTS.set(environment)
 
 
 class InjectedFaultError(Exception):
@@ -115,14 +140,16 @@ class InjectedFaultError(Exception):
 
 def crash_point(name: str) -> None:
     """Die, freeze, hang or fail here if the environment asks for it; else do nothing."""
-    if not _ARMED:
+    if not _FAULTS.armed:
         return
-    _PASSED[name] += 1
-    if (name, _PASSED[name]) == _CRASH:
+    _FAULTS.passed[name] += 1
+    now = (name, _FAULTS.passed[name])
+    if now == _FAULTS.crash:
         os.kill(os.getpid(), signal.SIGKILL)
-    if (name, _PASSED[name]) == _STOP:
+    if now == _FAULTS.stop:
         os.kill(os.getpid(), signal.SIGSTOP)
-    if (name, _PASSED[name]) == _HANG:
+    if now == _FAULTS.hang:
         threading.Event().wait()
-    if _FAIL is not None and name == _FAIL[0] and _PASSED[name] % _FAIL[1] == 0:
+    fail = _FAULTS.fail
+    if fail is not None and name == fail[0] and now[1] % fail[1] == 0:
         raise InjectedFaultError(name)

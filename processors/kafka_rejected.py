@@ -39,21 +39,33 @@ WINDOW = 64
 and their markers take offsets too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A record of `rejected`, by its own partition and offset."""
-
-    partition: int
-    offset: int
-    record: DeadLetter | RefusedAppend
-
-
 class RawAppend(NamedTuple):
     """A record of `appends` as it was sent."""
 
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that no worker of this foldline's kind wrote: `detail` says what is wrong.
+
+    `recorded_at` is when it was written, in microseconds since 1970 UTC.
+    """
+
+    raw: RawAppend
+    detail: str
+    recorded_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A record of `rejected`, by its own partition and offset."""
+
+    partition: int
+    offset: int
+    record: DeadLetter | RefusedAppend | Unreadable
 
 
 class Replayed(NamedTuple):
@@ -115,10 +127,14 @@ class Rejected:
         """The record that was rejected, as it was sent.
 
         Raises:
-            NoRecordError: `appends` has forgotten it.
+            NoRecordError: `appends` has forgotten it, or nobody can read which it was.
             LogUnavailableError: no broker answers.
         """
         record = rejection.record
+        if isinstance(record, Unreadable):
+            topic = self._cluster.names.rejected
+            reason = f"it is unreadable: {record.detail}"
+            raise NoRecordError(topic, rejection.partition, rejection.offset, reason)
         if isinstance(record, DeadLetter):
             headers = [(header.name, header.value) for header in record.headers]
             return RawAppend(record.key, record.value, headers)
@@ -171,14 +187,19 @@ class Rejected:
     def _send(self, raw: RawAppend, partition: int) -> int:
         producer = client_producer(self._cluster, self._settings)
         reports: list[tuple[KafkaError | None, Message]] = []
-        producer.produce(
-            self._cluster.names.appends,
-            raw.value,
-            raw.key,
-            partition,
-            headers=list(raw.headers),
-            on_delivery=lambda error, message: reports.append((error, message)),
-        )
+        try:
+            producer.produce(
+                self._cluster.names.appends,
+                raw.value,
+                raw.key,
+                partition,
+                headers=list(raw.headers),
+                on_delivery=lambda error, message: reports.append((error, message)),
+            )
+        except BufferError as error:
+            raise LogUnavailableError(self._cluster.url, str(error)) from error
+        except KafkaException as error:
+            raise LogUnavailableError(self._cluster.url, error.args[0].str()) from error
         producer.flush(self._settings.verdict_timeout_ms / 1_000)
         if not reports:
             raise UncertainAppendError(self._cluster.url, "no broker acknowledged it")
@@ -268,12 +289,22 @@ class Rejected:
             consumer.close()
 
     def _rejection(self, message: Message) -> Rejection:
+        return Rejection(
+            message.partition() or 0, message.offset() or 0, self._record(message)
+        )
+
+    def _record(self, message: Message) -> DeadLetter | RefusedAppend | Unreadable:
+        """What it says; others may write there, too, and hide no rejection by it."""
         value = message.value()
         try:
-            record = self._codec.unframe_record(RefusedAppend, value)
+            return self._codec.unframe_record(RefusedAppend, value)
         except DecodeError:
-            record = self._codec.unframe_record(DeadLetter, value)
-        return Rejection(message.partition() or 0, message.offset() or 0, record)
+            pass
+        try:
+            return self._codec.unframe_record(DeadLetter, value)
+        except DecodeError as error:
+            raw = RawAppend(message.key(), value, _headers_of(message))
+            return Unreadable(raw, error.reason, message.timestamp()[1] * 1_000)
 
 
 def _headers_of(message: Message) -> Headers:

@@ -20,7 +20,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from foldline.errors import (
     AppendRefusedError,

@@ -85,13 +85,18 @@ async def open_calls(owner: Ownership, state: SessionState) -> list[PendingCall]
     return [await pending_call(owner, call) for call in listed if call.status in NOT_BEGUN]
 
 
-async def granted_arguments(owner: Ownership, call: Call) -> str | None:
-    """The text of edited arguments that a grant brought; None where there are none."""
+async def granted_event(owner: Ownership, call: Call) -> Recorded | None:
+    """The grant whose edited arguments a call is to run with; None where there are none."""
     if not call.granted_seq or call.granted_args_hash == call.args_hash:
         return None
-    events = await owner.events(call.granted_seq - 1, call.granted_seq)
-    granted = cast("PermissionGranted", events[0].event)
-    return await owner.text(granted.edited_arguments)
+    return (await owner.events(call.granted_seq - 1, call.granted_seq))[0]
+
+
+async def edited_arguments(owner: Ownership, granted: Recorded) -> tuple[str, str]:
+    """The text of the arguments that a grant brought, and why it cannot be run."""
+    text = await owner.text(cast("PermissionGranted", granted.event).edited_arguments)
+    redacted = await _was_redacted(owner, granted)
+    return text, "a secret in them was redacted before they were stored" if redacted else ""
 
 
 async def result_in_log(

@@ -6,7 +6,7 @@ owned = await client.create(agent="coder", goal="fix the flaky test")
 
 import asyncio
 import getpass
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -222,8 +222,6 @@ class Client:
         Raises:
             SessionExistsError: a session of this id is there.
         """
-        link = self._ready
-        session_id = session_id or fresh_id()
         created = SessionCreated(
             agent=agent,
             labels=label_pairs(labels),
@@ -237,6 +235,16 @@ class Client:
             events.append(ToolsDeclared(tools=tools.declarations()))
         if goal:
             events.append(GoalSet(blocks=blocks_of(goal)))
+        return await self.make(session_id or fresh_id(), events)
+
+    async def make(self, session_id: str, events: Sequence[KnownEvent]) -> OwnedSession:
+        """Make a session that begins with these events, SessionCreated first, and own it.
+
+        Raises:
+            SessionExistsError: a session of this id is there.
+        """
+        link = self._ready
+        agent = getattr(events[0], "agent", "")
         stamp = Stamp(Actor(kind="AGENT", id=agent), epoch=1)
         appender = link.appender(session_id, 0)
         first, *rest = [link.draft(session_id, event, stamp) for event in events]
@@ -395,7 +403,12 @@ class Client:
         await link.read(link.keeper.hold, state.session_id, epoch=epoch, writer=link.writer)
         appender = link.appender(state.session_id, claim.verdict.current_seq)
         owned = self._owned_type(
-            link, state, forks=self.fork, appender=appender, claim=claim.verdict
+            link,
+            state,
+            forks=self.fork,
+            children=self,
+            appender=appender,
+            claim=claim.verdict,
         )
         # A client may see any number of sessions come and go.
         self._kept = [*(known for known in self._kept if not known.is_over), owned]

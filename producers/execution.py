@@ -92,6 +92,7 @@ class Execution:
             operation_id=attempt.operation_id,
             attempt=attempt.number,
             deadline_s=attempt.tool.timeout_s,
+            secrets=attempt.tool.secrets,
         )
 
     def stop(self, reason: str) -> None:
@@ -324,9 +325,13 @@ class Execution:
             case Background() as background:
                 return self._backgrounded(background)
             case ToolOutput() as output:
-                return self._completed(said_blocks(output.said), output.exit_code)
+                return self._completed(self._said(output.said), output.exit_code)
             case said:
-                return self._completed(said_blocks(said), None)
+                return self._completed(self._said(said), None)
+
+    def _said(self, said: object) -> Blocks:
+        """What the tool said, without the secrets that it was given."""
+        return self._context.secrets.conceal(said_blocks(said))
 
     def _completed(
         self, blocks: Blocks, exit_code: int | None
@@ -344,7 +349,7 @@ class Execution:
     def _failed(self, error: BaseException) -> tuple[Outcome, ToolResult]:
         attempt = self._attempt
         layer, executed = _judged(error)
-        said = in_words(error)
+        said = self._context.secrets.conceal_text(in_words(error))
         blocks = (text_block(said),) if said else ()
         event = ToolExecutionFailed(
             call_id=attempt.call.call_id,
@@ -361,7 +366,7 @@ class Execution:
 
     def _backgrounded(self, background: Background) -> tuple[Outcome, ToolResult]:
         attempt = self._attempt
-        blocks = said_blocks(background.said)
+        blocks = self._said(background.said)
         event = ToolBackgrounded(
             call_id=attempt.call.call_id,
             attempt=attempt.number,

@@ -10,20 +10,24 @@ from typing import Protocol
 from foldline.errors import FoldlineError, SettingsError
 from foldline.producers.appender import Appender, raise_refused
 from foldline.producers.calls import pending_call
+from foldline.producers.ending import End, end_session, expire_steering
 from foldline.producers.history import History
-from foldline.producers.identity import fresh_id
+from foldline.producers.identity import derived_id, elapsed_clock_s, fresh_id
 from foldline.producers.link import Link
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import blocks_of
 from foldline.producers.recover import Recovery, RecoveryReport
 from foldline.producers.session import Said, View
+from foldline.producers.subagents import Children, settle_subagents
 from foldline.producers.tools import PendingCall, Toolbox
 from foldline.producers.turn import Turn
 from foldline.projections.recovery import RecoveryPolicy
+from foldline.projections.steering import wants_turn
 from foldline.schemas.authority import authority_of
 from foldline.schemas.events import (
     BackgroundEnded,
     CheckpointCreated,
+    HandedOff,
     InstructionsSet,
     KnownEvent,
     SessionCancelled,
@@ -33,6 +37,7 @@ from foldline.schemas.events import (
     ToolsDeclared,
     TurnStarted,
     UserMessage,
+    type_of,
 )
 from foldline.schemas.snapshots import state_hash
 from foldline.schemas.state import FOLD_VERSION, SessionState
@@ -40,6 +45,9 @@ from foldline.schemas.verdicts import CONFLICT, Verdict
 
 CLOSE_GRACE_S = 2.0
 """How long closing a session waits for tools that were told to stop."""
+
+STEERING = "STEERING"
+"""The trigger of a turn that steering began."""
 
 CHECKPOINT_TRIES_MAX = 16
 """How often a checkpoint is made anew because somebody appended in between."""
@@ -113,10 +121,12 @@ class OwnedSession(Session):
         state: SessionState,
         *,
         forks: Forks,
+        children: Children,
         appender: Appender,
         claim: Verdict,
     ) -> None:
         super().__init__(link, state, forks=forks, appender=appender)
+        self._children = children
         self._owner = Ownership(
             link,
             state.session_id,
@@ -153,7 +163,31 @@ class OwnedSession(Session):
         if blocks:
             message = UserMessage(message_id=fresh_id(), blocks=blocks)
             opening.append(self._external(message, turn_id=turn_id))
-        return Turn(self._owner, self._history, turn_id=turn_id, opening=opening)
+        return Turn(
+            self._owner,
+            self._history,
+            turn_id=turn_id,
+            opening=opening,
+            children=self._children,
+        )
+
+    async def steered_turn(self, *, wait_s: float = 0.0) -> Turn | None:
+        """Begin the turn that somebody's steering asks for, where none is open.
+
+        INTERRUPT and ON_IDLE begin one; NEXT_TURN waits for one that something else
+        begins. To be entered; its first context shows what is pending.
+
+        Args:
+            wait_s: how long to wait for some; an agent that is idle waits here.
+        """
+        until_s = elapsed_clock_s() + wait_s
+        while True:
+            state = await self._owner.state()
+            if wants_turn(state):
+                return self.turn(trigger=STEERING)
+            if elapsed_clock_s() >= until_s or state.turn is not None or state.ended:
+                return None
+            await self._link.follow(self.session_id, after_seq=state.seq)
 
     async def resume_turn(self) -> Turn:
         """Go on with the turn that is open: after `take` and `recover`.
@@ -164,7 +198,12 @@ class OwnedSession(Session):
         state = await self._owner.state()
         if state.turn is None:
             raise SettingsError("resume_turn", self.session_id, "no turn is open")
-        return Turn(self._owner, self._history, turn_id=state.turn.turn_id)
+        return Turn(
+            self._owner,
+            self._history,
+            turn_id=state.turn.turn_id,
+            children=self._children,
+        )
 
     async def recover(
         self,
@@ -175,12 +214,15 @@ class OwnedSession(Session):
     ) -> RecoveryReport:
         """Settle what the last owner left open, and say what is left to do.
 
+        From the leaves up: calls of subagents that have ended are completed first.
+
         Args:
             toolbox: the tools of this process.
             policy: how often to go on without a person.
             leave_tools: leave what may be repeated to a process that has the tool, if
                 this one has not; otherwise its outcome is unknown for good.
         """
+        await settle_subagents(self._owner)
         recovery = Recovery(
             self._owner, toolbox, policy or RecoveryPolicy(), leave_tools=leave_tools
         )
@@ -252,15 +294,91 @@ class OwnedSession(Session):
 
     async def suspend(self, reason: str = "") -> Verdict:
         """Rest until somebody takes the session; an open turn stays open."""
-        return await self._end(SessionSuspended(reason=reason))
+        verdict = await self.append(SessionSuspended(reason=reason))
+        await self._let_go()
+        return verdict
 
-    async def complete(self, outcome: str = "DONE", said: Said = ()) -> Verdict:
-        """The session reached its end."""
-        return await self._end(SessionCompleted(outcome=outcome, blocks=blocks_of(said)))
+    async def expire_steering(self, reason: str) -> None:
+        """Say of all steering that is pending that it will not be applied, and why."""
+        await expire_steering(self._owner, reason)
+
+    async def settle_subagents(self) -> list[str]:
+        """Complete the calls of subagents that have ended; gives the ids of the others."""
+        return await settle_subagents(self._owner)
+
+    async def hand_off(
+        self,
+        to_agent: str,
+        *,
+        call_id: str | None = None,
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        said: Said = (),
+    ) -> Verdict:
+        """Have another agent go on with this session; the owner stays the same.
+
+        One batch: HandedOff, and the instructions and tools of who takes over. With a
+        `call_id` the same again is recorded once.
+
+        Args:
+            to_agent: who goes on.
+            call_id: the call that asked for it; its result is recorded as any other.
+            instructions: in force from here on.
+            tools: in force from here on; those of before where not given.
+            said: why, or what is to be done, for who reads the log.
+        """
+        state = await self._owner.state()
+        events: list[KnownEvent] = [
+            HandedOff(
+                from_agent=state.agent,
+                to_agent=to_agent,
+                call_id=call_id,
+                blocks=blocks_of(said),
+            )
+        ]
+        if instructions:
+            blocks = blocks_of(instructions)
+            events.append(InstructionsSet(role="system", blocks=blocks))
+        if tools is not None:
+            events.append(ToolsDeclared(tools=tools.declarations()))
+        turn_id = state.turn.turn_id if state.turn else None
+        drafts = [
+            self._owner.draft(
+                event, turn_id=turn_id, event_id=self._handed_id(call_id, event)
+            )
+            for event in events
+        ]
+        answers = await self._owner.decide(drafts)
+        self._owner.act_as(to_agent)
+        return answers[0].verdict
+
+    def _handed_id(self, call_id: str | None, event: KnownEvent) -> str | None:
+        """The event id of a part of a hand-off, as it follows from the call."""
+        if call_id is None:
+            return None
+        return derived_id("hand-off", self.session_id, call_id, type_of(event))
+
+    async def complete(
+        self, outcome: str = "DONE", said: Said = (), *, expire_steering: str = ""
+    ) -> Verdict:
+        """The session reached its end, and has taken in all that was said to it.
+
+        Args:
+            outcome: how it ended.
+            said: its answer.
+            expire_steering: why steering that is pending will not be applied.
+
+        Raises:
+            PendingSteeringError: some is, and no reason is given: it came in time, and
+                is to be taken up (`steered_turn`). What comes later is told CLOSED.
+        """
+        ended = SessionCompleted(outcome=outcome, blocks=blocks_of(said))
+        return await self._end(ended, expire=expire_steering)
 
     async def fail(self, error_type: str, said: Said = ()) -> Verdict:
-        """The session ended in an error."""
-        return await self._end(SessionFailed(error_type=error_type, blocks=blocks_of(said)))
+        """The session ended in an error; steering that is pending expires by it."""
+        failed = SessionFailed(error_type=error_type, blocks=blocks_of(said))
+        return await self._end(failed, expire=f"the session failed: {error_type}")
 
     async def cancel(
         self,
@@ -272,7 +390,8 @@ class OwnedSession(Session):
         """End the session; another target is asked to stop as anybody may ask it."""
         if target != "SESSION":
             return await super().cancel(reason, target=target, target_id=target_id)
-        return await self._end(SessionCancelled(reason=reason))
+        ended = SessionCancelled(reason=reason)
+        return await self._end(ended, expire="the session was cancelled")
 
     async def open_calls(self) -> list[PendingCall]:
         """Every call without an end, those included whose outcome is unknown."""
@@ -296,9 +415,12 @@ class OwnedSession(Session):
         state = await self._owner.state()
         return state.turn.turn_id if state.turn else None
 
-    async def _end(self, event: KnownEvent) -> Verdict:
-        """What ends or suspends the session leaves it to whoever claims it next."""
-        verdict = await self.append(event)
+    async def _end(self, end: End, *, expire: str) -> Verdict:
+        verdict = await end_session(self._owner, end, expire=expire)
+        await self._let_go()
+        return verdict
+
+    async def _let_go(self) -> None:
+        """What ended or suspended the session leaves it to whoever claims it next."""
         self._owner.over = True
         await self._link.read(self._link.keeper.release, self.session_id)
-        return verdict

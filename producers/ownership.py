@@ -170,6 +170,11 @@ class Ownership:
         for stop in list(self._stops):
             stop("another owner has taken the session over")
 
+    async def rest(self) -> None:
+        """Decide nothing more: the session was suspended or ended, for others to claim."""
+        self.over = True
+        await self.link.read(self.link.keeper.release, self.session_id)
+
     def stop_on_fence(self, stop: Callable[[str], None]) -> None:
         """Call this when the session is lost to another owner."""
         self._stops.add(stop)

@@ -291,7 +291,10 @@ def _redaction(target: Envelope, counts: Mapping[str, int]) -> Prepared:
     return Prepared(envelope, event, encode_content(event), None, (target.event_id,))
 
 
-def blocks_of(said: str | Block | Sequence[Block]) -> Blocks:
+Said = str | Block | Sequence[Block]
+
+
+def blocks_of(said: Said) -> Blocks:
     """What somebody said, as blocks."""
     if isinstance(said, str):
         return (Block(kind="text", body=said),)

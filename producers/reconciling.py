@@ -2,11 +2,18 @@
 
 import asyncio
 import inspect
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from foldline.producers.secrets import Secrets
 from foldline.producers.threads import run_apart
-from foldline.producers.tools import Reconciled, Reconciler, ToolContext
+from foldline.producers.tools import (
+    Reconciled,
+    Reconciler,
+    ToolContext,
+    said_blocks,
+)
 
 RECONCILE_TIMEOUT_S = 60.0
 """How long a reconciler may take; after that it is taken not to know."""
@@ -18,9 +25,17 @@ async def ask_reconciler(
     """Ask; one that fails, or takes too long, knows nothing."""
     try:
         async with asyncio.timeout(RECONCILE_TIMEOUT_S):
-            return await _answer(reconcile, arguments, context)
+            found = await _answer(reconcile, arguments, context)
+            return _without_secrets(found, context.secrets)
     except Exception as error:  # noqa: BLE001 - a failing reconciler knows nothing
-        return Reconciled(None, evidence=f"the reconciler failed: {error!r}")
+        evidence = context.secrets.conceal_text(f"the reconciler failed: {error!r}")
+        return Reconciled(None, evidence=evidence)
+
+
+def _without_secrets(found: Reconciled, secrets: Secrets) -> Reconciled:
+    """What was found out, without the secrets that the tool was given."""
+    said = secrets.conceal(said_blocks(found.said))
+    return replace(found, said=said, evidence=secrets.conceal_text(found.evidence))
 
 
 async def _answer(

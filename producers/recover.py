@@ -22,9 +22,11 @@ from foldline.errors import AppendRefusedError, FencedError
 from foldline.faults import crash_point
 from foldline.producers.appender import raise_refused
 from foldline.producers.calls import pending_call
+from foldline.producers.ending import end_session
 from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.ownership import Ownership
 from foldline.producers.reconciling import ask_reconciler
+from foldline.producers.stopping import stop_as_asked
 from foldline.producers.tools import (
     Reconciled,
     Toolbox,
@@ -300,8 +302,10 @@ class Recovery:
     async def _cancel(self, action: HonourCancellation) -> None:
         """What somebody asked for; what may have happened in it was settled before."""
         if action.target == "SESSION":
-            await self._decide(SessionCancelled(reason=action.reason))
+            ended = SessionCancelled(reason=action.reason)
+            await end_session(self._owner, ended, expire="the session was cancelled")
         else:
+            await stop_as_asked(self._owner.link, self._owner.actor, self._state)
             await self._decide(TurnEnded(outcome="ABORTED", reason=action.reason))
         self.report.cancelled = action.target
         self._did(CANCELLED, detail=f"{action.target}: {action.reason}")
@@ -389,6 +393,7 @@ class Recovery:
             call_id=call.call_id,
             operation_id=call.operation_id,
             attempt=call.attempt,
+            secrets=tool.secrets,
         )
         crash_point("CP_RECOVER_BEFORE_RECONCILE")
         answer = await ask_reconciler(tool.reconcile, pending.arguments or {}, context)

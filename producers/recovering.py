@@ -40,7 +40,7 @@ from foldline.producers.owned import OwnedSession
 from foldline.producers.recover import ACTIONS as SETTLING
 from foldline.producers.recover import RecoveryReport, Step
 from foldline.producers.tools import Toolbox
-from foldline.projections.recovery import PlannedAction, RecoveryPolicy, plan_recovery
+from foldline.projections.recovery import RecoveryPolicy, plan_recovery
 from foldline.projections.resuming import (
     ANSWERS,
     CANCEL,
@@ -58,9 +58,10 @@ from foldline.projections.stalled import (
     park_question,
     stalled_sessions,
 )
+from foldline.projections.subagents import children_to_wait_for
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import InputProvided, InputRequested
-from foldline.schemas.state import SUSPENDED, SessionState
+from foldline.schemas.state import SessionState
 from foldline.schemas.topic_records import RecoveryAction
 
 TAKEN = "TAKEN"
@@ -209,6 +210,9 @@ class RecoveryWorker:
         if stalled.why == PARKED_ONE:
             if is_answered(state):
                 await self._go_on_as_answered(state, sweep)
+            return
+        if await asyncio.to_thread(children_to_wait_for, self._log, state):
+            sweep.waiting += 1  # from the leaves up: its subagents are settled first
             return
         sweep.stalled += 1
         standing = self._since(state)
@@ -359,20 +363,3 @@ class RecoveryWorker:
         except FoldlineError as error:
             # The session's own log has it all; the feed is for whoever watches many.
             _logger.warning("recovery's feed misses %d actions: %s", len(actions), error)
-
-
-def planned(log: Log, session_id: str, policy: RecoveryPolicy) -> list[PlannedAction]:
-    """What recovery would do about a session as it is, from its log time now on.
-
-    Raises:
-        SessionNotFoundError: no such session.
-    """
-    state = log.state(session_id)
-    if state is None:
-        raise SessionNotFoundError(session_id, log.url)
-    if state.phase == SUSPENDED or state.ended:
-        return []
-    resumes = 0
-    if state.turn is not None:
-        resumes = count_resumes(log.structure(session_id, after_seq=state.turn.seq))
-    return list(plan_recovery(state, state.recorded_at, policy, resumes=resumes))

@@ -19,8 +19,9 @@ from foldline.processors.log import Log
 from foldline.producers.appender import Answers, Appender, Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id
 from foldline.producers.link import Link, Stamp
-from foldline.producers.prepare import Draft, blocks_of
-from foldline.schemas.blocks import Blob, Block, json_block
+from foldline.producers.prepare import Draft, Said, blocks_of
+from foldline.producers.stopping import stop_as_asked
+from foldline.schemas.blocks import Blob, json_block
 from foldline.schemas.events import (
     CancellationRequested,
     GoalSet,
@@ -41,8 +42,6 @@ from foldline.schemas.verdicts import Verdict
 
 READ_EVENTS = 256
 """How many events one read of the log brings."""
-
-Said = str | Block | Sequence[Block]
 
 
 class View:
@@ -169,8 +168,12 @@ class View:
     ) -> str:
         """Steer the agent: INTERRUPT now, at the NEXT_TURN, or ON_IDLE.
 
-        It stays pending until it was put before the model, also across a crash. The
-        same key again is the same steering. Gives its event id.
+        It stays pending until it was put before the model, also across a crash, or until
+        it is said to have expired. The same key again is the same steering. Gives its
+        event id.
+
+        Raises:
+            AppendRefusedError: CLOSED, the session ended first; LIMIT, too much is pending.
         """
         event_id = self._keyed("steering", idempotency_key)
         event = SteeringReceived(
@@ -272,9 +275,14 @@ class View:
         target: str = "SESSION",
         target_id: str | None = None,
     ) -> Verdict:
-        """Ask the owner to stop: the SESSION, the open TURN, or one CALL."""
+        """Ask the owner to stop: the SESSION, the open TURN, or one CALL.
+
+        Subagents that it is about, and theirs, are asked as well, wherever they run.
+        """
         event = CancellationRequested(target=target, target_id=target_id, reason=reason)
-        return await self.append(event)
+        verdict = await self.append(event)
+        await stop_as_asked(self._link, self._link.actor, await self.state())
+        return verdict
 
     async def close(self) -> None:
         """Wait for what is under way."""

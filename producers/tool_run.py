@@ -9,14 +9,12 @@ can be stopped and keeps the rest from beginning.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from foldline.errors import FencedError, LogUnavailableError
 from foldline.producers.appender import raise_refused
 from foldline.producers.calls import (
     INTERRUPT,
-    granted_arguments,
     result_in_log,
     unusable,
 )
@@ -24,43 +22,34 @@ from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.identity import fresh_id, operation_id
 from foldline.producers.link import FOLLOW_MS
 from foldline.producers.ownership import Ownership
+from foldline.producers.permission import (
+    Asking,
+    NotUsable,
+    Permissions,
+    Permitted,
+    Stopped,
+)
 from foldline.producers.prepare import Draft
 from foldline.producers.tools import (
     Cancelled,
-    Denied,
     PendingCall,
     Tool,
     Toolbox,
     ToolResult,
     Waiting,
-    parse_arguments,
 )
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CancellationRequested,
     KnownEvent,
     PermissionDenied,
-    PermissionExpired,
     PermissionGranted,
-    PermissionRequested,
     SessionResumed,
     SteeringReceived,
     ToolCallValidated,
 )
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import CALL_GRANTED, Call, SessionState
-
-Answer = PermissionGranted | PermissionDenied
-DISPLAY_CHARS = 2_000
-"""How much of a call's arguments a request for permission shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """How long a request for permission stands, and how long a run waits for it."""
-
-    wait_s: float
-    expires_ms: int | None = None
+from foldline.schemas.state import SessionState
 
 
 class ToolRun:
@@ -72,11 +61,14 @@ class ToolRun:
         self._owner = owner
         self._turn_id = turn_id
         self._toolbox = toolbox
-        self._asking = asking
         self._state = SessionState(owner.session_id)
         self._running: dict[str, Execution] = {}
-        self._asked: dict[str, asyncio.Future[Answer | None]] = {}
         self._batch_id = fresh_id()
+        self._permissions = Permissions(
+            owner, turn_id=turn_id, batch_id=self._batch_id, asking=asking
+        )
+        self.parked = ""
+        """Why the session was suspended after the run; empty where it was not."""
         self.interrupted = ""
         self.cancelled = ""
 
@@ -100,7 +92,24 @@ class ToolRun:
             await asyncio.wait({watch})
         if not watch.cancelled() and (error := watch.exception()) is not None:
             raise error
-        return [task.result() for task in tasks]
+        return await self._closed([task.result() for task in tasks])
+
+    async def _closed(self, results: list[ToolResult]) -> list[ToolResult]:
+        """Suspend the session where the same call was refused too often.
+
+        An interruption is a person's word too: then such calls do not begin, no more.
+        """
+        if not self._permissions.parks:
+            return results
+        if not self.interrupted:
+            self.parked = await self._permissions.park()
+            return results
+        return [
+            await self._not_begun(result.call)
+            if isinstance(result, Waiting) and self._permissions.would_park(result.call)
+            else result
+            for result in results
+        ]
 
     async def _all(self, tasks: list[asyncio.Task[ToolResult]]) -> None:
         """Wait for every call. When cancelled: stop what can be, leave the rest running."""
@@ -110,8 +119,7 @@ class ToolRun:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
             self._stop_running("the turn was cancelled")
-            for request in self._asked.values():
-                request.cancel()
+            self._permissions.cancel()
             self._leave(tasks)
             raise
 
@@ -140,12 +148,18 @@ class ToolRun:
             return await self._invalid(call, call.problem)
         if self.interrupted:
             return await self._not_begun(call)
-        permitted = await self._permitted(call, tool, call.arguments)
-        if not isinstance(permitted, dict):
-            return permitted
-        if self.interrupted:
-            return await self._not_begun(call)
-        return await self._execute(call, tool, permitted)
+        permitted = await self._permissions.of(call, tool, call.arguments, self._state)
+        match permitted:
+            case Permitted(arguments=arguments):
+                if self.interrupted:
+                    return await self._not_begun(call)
+                return await self._execute(call, tool, arguments)
+            case NotUsable(problem=problem):
+                return await self._invalid(call, problem)
+            case Stopped(request_id=request_id):
+                return await self._not_begun(call, request_id)
+            case result:
+                return result
 
     async def _invalid(self, call: PendingCall, problem: str) -> ToolResult:
         event = ToolCallValidated(call_id=call.call_id, valid=False, problem=problem)
@@ -203,102 +217,6 @@ class ToolRun:
     def _draft(self, event: KnownEvent) -> Draft:
         return self._owner.draft(event, turn_id=self._turn_id, batch_id=self._batch_id)
 
-    # --- permission ------------------------------------------------------------------
-
-    async def _permitted(
-        self, call: PendingCall, tool: Tool, arguments: dict[str, Any]
-    ) -> dict[str, Any] | ToolResult:
-        """The arguments that the call may run with, or what became of it instead."""
-        known = self._state.calls.get(call.call_id)
-        if known is not None and known.status == CALL_GRANTED:
-            return await self._granted(call, known, arguments)
-        pending = self._pending_request(call)
-        if pending is None and not tool.needs_approval(arguments):
-            return arguments
-        if await self._granted_earlier(call, pending):
-            return arguments
-        return await self._ask(call, arguments, pending)
-
-    async def _granted(
-        self, call: PendingCall, known: Call, arguments: dict[str, Any]
-    ) -> dict[str, Any] | ToolResult:
-        edited = await granted_arguments(self._owner, known)
-        return arguments if edited is None else await self._edited(call, edited)
-
-    async def _edited(self, call: PendingCall, text: str) -> dict[str, Any] | ToolResult:
-        arguments, problem = parse_arguments(text)
-        if arguments is None:
-            return await self._invalid(call, f"edited: {problem}")
-        return arguments
-
-    def _pending_request(self, call: PendingCall) -> str | None:
-        for request in self._state.requests.values():
-            if request.call_id == call.call_id:
-                return request.request_id
-        return None
-
-    async def _granted_earlier(self, call: PendingCall, pending: str | None) -> bool:
-        """Whether a grant for the turn or session covers this tool; it is then noted."""
-        for grant in self._state.grants.values():
-            same_turn = grant.scope == "SESSION" or grant.turn_id == self._turn_id
-            if grant.tool == call.tool and same_turn:
-                event = PermissionGranted(
-                    request_id=pending,
-                    call_id=call.call_id,
-                    args_hash=call.args_hash,
-                    decided_by="EARLIER_GRANT",
-                    grant_id=grant.grant_id,
-                )
-                await self._owner.decide([self._draft(event)])
-                return True
-        return False
-
-    async def _ask(
-        self, call: PendingCall, arguments: dict[str, Any], pending: str | None
-    ) -> dict[str, Any] | ToolResult:
-        request_id = pending or fresh_id()
-        # Listen before asking: the answer may come before the verdict does.
-        answered = self._asked[request_id] = asyncio.get_running_loop().create_future()
-        if pending is None:
-            await self._owner.decide([self._draft(self._request(call, request_id))])
-        try:
-            async with asyncio.timeout(self._asking.wait_s):
-                answer = await answered
-        except TimeoutError:
-            return await self._unanswered(call, request_id)
-        finally:
-            del self._asked[request_id]
-        if answer is None:
-            return await self._not_begun(call, request_id)
-        if isinstance(answer, PermissionDenied):
-            return Denied(call, answer.feedback)
-        if not answer.edited_arguments:
-            return arguments
-        return await self._edited(call, await self._owner.text(answer.edited_arguments))
-
-    def _request(self, call: PendingCall, request_id: str) -> PermissionRequested:
-        shown = f"{call.tool}({call.text[:DISPLAY_CHARS]})"
-        return PermissionRequested(
-            request_id=request_id,
-            call_id=call.call_id,
-            args_hash=call.args_hash,
-            expires_ms=self._asking.expires_ms,
-            options=("GRANT", "GRANT_TURN", "GRANT_SESSION", "EDIT", "DENY"),
-            display=(text_block(shown),),
-        )
-
-    async def _unanswered(self, call: PendingCall, request_id: str) -> ToolResult:
-        """Nobody answered in time; what has expired by log time is said to have."""
-        state = await self._owner.state()
-        request = state.requests.get(request_id)
-        if request is None or not request.expires_at:
-            return Waiting(call, request_id)
-        if self._owner.now() <= request.expires_at:
-            return Waiting(call, request_id)
-        event = PermissionExpired(request_id=request_id)
-        await self._owner.decide([self._draft(event)])
-        return Waiting(call, request_id, expired=True)
-
     # --- what happens meanwhile ------------------------------------------------------
 
     async def _watch(self, after_seq: int) -> None:
@@ -315,10 +233,8 @@ class ToolRun:
 
     def _notice(self, recorded: Recorded) -> None:
         match recorded.event:
-            case PermissionGranted() | PermissionDenied() as answer:
-                asked = self._asked.get(answer.request_id or "")
-                if asked is not None and not asked.done():
-                    asked.set_result(answer)
+            case PermissionGranted() | PermissionDenied():
+                self._permissions.noticed(recorded)
             case SteeringReceived(mode="INTERRUPT"):
                 self._interrupt("interrupted by steering")
             case CancellationRequested(target="CALL") as request:
@@ -346,9 +262,7 @@ class ToolRun:
         """Stop what can be stopped; what has not begun does not begin."""
         self.interrupted = self.interrupted or reason
         self._stop_running(reason)
-        for answered in self._asked.values():
-            if not answered.done():
-                answered.set_result(None)
+        self._permissions.interrupt()
 
     def _stop_running(self, reason: str) -> None:
         for execution in list(self._running.values()):

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 
 from foldline.errors import FoldlineError, SettingsError
 from foldline.processors.rules import EFFECTS
+from foldline.producers.secrets import Fetch, Secrets
 from foldline.schemas.blocks import Block, Blocks, json_block, text_block
 from foldline.schemas.events import ToolDeclaration
 
@@ -40,6 +41,7 @@ class ToolContext:
         operation_id: str,
         attempt: int,
         deadline_s: float | None = None,
+        secrets: Mapping[str, Fetch] | None = None,
     ) -> None:
         self.session_id = session_id
         self.call_id = call_id
@@ -47,8 +49,19 @@ class ToolContext:
         self.attempt = attempt
         self.deadline_s = deadline_s
         self.reason = ""
+        self.secrets = Secrets(secrets or {})
         self._stop = threading.Event()
         self._signal = asyncio.Event()
+
+    def secret(self, name: str) -> str:
+        """A secret that this tool declares; safe to call from any thread.
+
+        Its value is replaced in whatever the tool says.
+
+        Raises:
+            UndeclaredSecretError: the tool does not declare it.
+        """
+        return self.secrets.get(name)
 
     @property
     def cancelled(self) -> bool:
@@ -123,6 +136,8 @@ class Tool:
     text, blocks, a JSON value, a `ToolOutput` or a `Background`. `cancellable` says
     that it may be stopped in the middle: a coroutine is cancelled, a thread finds
     `ctx.cancelled` set. `approval` is "never", "always", or a function of the arguments.
+    `secrets` names what `ctx.secret` may give it, each with what fetches it; no other is
+    given, and what was given is replaced in whatever the tool says.
     """
 
     run: Run
@@ -132,6 +147,7 @@ class Tool:
     timeout_s: float | None = None
     approval: Approval = "never"
     reconcile: Reconciler | None = None
+    secrets: Mapping[str, Fetch] = field(default_factory=dict[str, Fetch])
     description: str = ""
     input_schema: Mapping[str, Any] = field(
         default_factory=lambda: cast("dict[str, Any]", {"type": "object"})

@@ -1,9 +1,9 @@
 """A turn: from a trigger to the agent's being idle again, and the model calls in it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from foldline.errors import (
     BlobError,
@@ -12,16 +12,27 @@ from foldline.errors import (
     FoldlineError,
     LogError,
     RedactionError,
+    ReplayError,
     UncertainAppendError,
 )
+from foldline.faults import crash_point
 from foldline.producers.appender import Answers, Sent, raise_refused, refusal_of
 from foldline.producers.calls import open_calls
 from foldline.producers.history import History
 from foldline.producers.identity import elapsed_clock_s, fresh_id
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.ownership import Ownership
-from foldline.producers.prepare import Draft
-from foldline.producers.tool_run import Asking, ToolRun
+from foldline.producers.permission import Asking
+from foldline.producers.policies import ApprovalLimits, ApprovalPolicy
+from foldline.producers.prepare import Draft, Said
+from foldline.producers.stopping import stop_as_asked
+from foldline.producers.subagents import (
+    Assignment,
+    Children,
+    begin_subagent,
+    result_of_subagent,
+)
+from foldline.producers.tool_run import ToolRun
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult, parse_arguments
 from foldline.projections.context import (
     POLICY,
@@ -29,6 +40,7 @@ from foldline.projections.context import (
     RENDERER_VERSION,
     Context,
 )
+from foldline.projections.steering import due_steering
 from foldline.schemas.blocks import Block, json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
@@ -44,7 +56,10 @@ from foldline.schemas.events import (
     ToolResultProjected,
     TurnEnded,
 )
-from foldline.schemas.state import SessionState, Steering
+from foldline.schemas.state import SessionState
+
+if TYPE_CHECKING:
+    from foldline.producers.owned import OwnedSession
 
 
 class Turn:
@@ -62,12 +77,16 @@ class Turn:
         *,
         turn_id: str,
         opening: Sequence[Draft] = (),
+        children: Children | None = None,
     ) -> None:
         self.turn_id = turn_id
         self.interrupted = ""
+        self.parked = ""
+        """Why the session was suspended with a request for a person; else empty."""
         self._owner = owner
         self._history = history
         self._opening = opening
+        self._children = children
         self._over = False
         self._cancelled = ""
 
@@ -118,6 +137,8 @@ class Turn:
         Raises:
             AppendRefusedError: DONE, while a call of it has neither outcome nor handle.
         """
+        if self._cancelled:
+            await self._stop_children()
         await self._decide(TurnEnded(outcome=outcome, reason=reason))
         self._over = True
 
@@ -137,11 +158,14 @@ class Turn:
         self._notice_cancellation(state)
         applied = [
             SteeringApplied(steering_event_id=steering.event_id)
-            for steering in sorted(state.steering.values(), key=lambda s: s.seq)
-            if self._is_due(state, steering)
+            for steering in due_steering(state)
         ]
         if applied:
+            # The history has it from here on, and nothing else puts it there: whoever
+            # builds a context later shows it once, in this place.
+            crash_point("CP_STEERING_BEFORE_APPLIED")
             await self._decide(*applied)
+            crash_point("CP_STEERING_AFTER_APPLIED")
         context = await self._history.context()
         if not context.stand_ins:
             return context
@@ -154,11 +178,6 @@ class Turn:
             )
         )
         return await self._history.context()
-
-    def _is_due(self, state: SessionState, steering: Steering) -> bool:
-        """INTERRUPT steers what goes on; other steering the turns that begin after it."""
-        began = state.turn.seq if state.turn else 0
-        return steering.mode == "INTERRUPT" or steering.seq < began
 
     def _notice_cancellation(self, state: SessionState) -> None:
         asked = state.cancellation
@@ -203,6 +222,8 @@ class Turn:
         *,
         approval_wait_s: float | None = None,
         approval_expires_ms: int | None = None,
+        policy: ApprovalPolicy | None = None,
+        limits: ApprovalLimits | None = None,
     ) -> list[ToolResult]:
         """Run calls side by side and give what became of them, in their order.
 
@@ -214,6 +235,10 @@ class Turn:
             approval_wait_s: how long to wait for a person before a call is `Waiting`;
                 the setting `approval_wait_ms` where not given.
             approval_expires_ms: when a request for permission expires, in log time.
+            policy: decides which calls may run, may not, or need a person; what it
+                leaves open `Tool.approval` decides.
+            limits: how often the same call is denied or not answered before the session
+                is suspended for a person (`parked` then says why).
 
         Raises:
             FencedError: another owner has the session. Tools that can stop were stopped.
@@ -226,12 +251,70 @@ class Turn:
             self._owner,
             turn_id=self.turn_id,
             toolbox=toolbox,
-            asking=Asking(wait_s, approval_expires_ms),
+            asking=Asking(wait_s, approval_expires_ms, policy, limits or ApprovalLimits()),
         )
         results = await run.results(calls)
         self.interrupted = run.interrupted
+        self.parked = run.parked
         self._cancelled = self._cancelled or run.cancelled
         return results
+
+    # --- subagents -------------------------------------------------------------------
+
+    async def subagent(
+        self,
+        call: PendingCall,
+        *,
+        agent: str,
+        goal: Said = (),
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> "OwnedSession":
+        """Begin, or go on with, a session of another agent that works on a call.
+
+        It is this client's to run: turns, tools, `complete` with the answer. Its id
+        follows from the call, so that the same again after a crash is the same child.
+        `subagent_result` then gives what the call came to.
+
+        Args:
+            call: that the model asked for, and that has not run.
+            agent: the child's agent.
+            goal: what it is to reach.
+            instructions: its instructions.
+            tools: its tools.
+            labels: its labels.
+
+        Raises:
+            SubagentEndedError: it was begun before, and has ended.
+            LiveOwnerError: it was begun before, and is at work in some process.
+            AppendRefusedError: the call may not begin: it waits for permission, say.
+            ReplayError: in a replay; a child is a session of its own there.
+        """
+        if self._children is None:
+            reason = "a subagent is a session of its own: replay that"
+            raise ReplayError(self._owner.session_id, reason)
+        assignment = Assignment(agent, goal, instructions, tools, labels)
+        return await begin_subagent(
+            self._owner, self._children, call, assignment, turn_id=self.turn_id
+        )
+
+    async def subagent_result(self, call: PendingCall) -> ToolResult:
+        """Wait for the end of the child that works on a call, in whatever process.
+
+        A stop of the call, the turn or the session is handed on to it. Steering that
+        interrupts ends the waiting, not the child: the call is then `Backgrounded`.
+
+        Raises:
+            SessionNotFoundError: no child works on it.
+            FencedError: another owner has this session.
+        """
+        return await result_of_subagent(self._owner, call)
+
+    async def _stop_children(self) -> None:
+        """Hand a cancellation on to the subagents that it is about."""
+        owner = self._owner
+        await stop_as_asked(owner.link, owner.actor, await owner.state())
 
     async def append(self, *events: KnownEvent) -> tuple[Sent, ...]:
         """Record events of the owner in this turn (a plan, an observation)."""

@@ -24,6 +24,7 @@ from foldline.projections import (
     service_forks,
     service_health,
     service_leases,
+    service_recovery,
     service_sessions,
     service_stream,
 )
@@ -88,6 +89,7 @@ def fastapi_of(node: Node, *, insecure: bool = False) -> FastAPI:
         service_forks,
         service_appends,
         service_approvals,
+        service_recovery,
         service_leases,
         service_blobs,
         service_health,

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from foldline.processors.http_wire import (
     INDEX,
@@ -109,6 +109,14 @@ async def show_session(
     return session_view(summary_of(await node.state(caller, session_id)))
 
 
+class StateIn(BaseModel):
+    """Which state: now or just after a seq, and how new at the least."""
+
+    at_seq: Int64 | None = None
+    min_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
+    joined: bool = False
+
+
 @router.get(
     "/sessions/{session_id}/state",
     response_model=dict[str, Any],
@@ -118,9 +126,7 @@ async def show_state(
     node: Serving,
     caller: Reader,
     session_id: SessionId,
-    at_seq: Int64 | None = None,
-    min_seq: Annotated[int, Query(ge=0, le=INT64_MAX)] = 0,
-    joined: Annotated[bool, Query()] = False,
+    given: Annotated[StateIn, Query()],
     accept: Annotated[str, Header()] = "",
 ) -> Any:
     """Show a session's state, now or as it was at a seq.
@@ -130,10 +136,11 @@ async def show_state(
     With `joined`, a seq up to a fork's fork point gives the state of the ancestor that
     has it, as that one's.
     """
-    state = await node.state(caller, session_id, min_seq=min_seq)
+    state = await node.state(caller, session_id, min_seq=given.min_seq)
+    at_seq = given.at_seq
     if at_seq is not None:
         holder = session_id
-        if joined and at_seq <= state.fork_seq:
+        if given.joined and at_seq <= state.fork_seq:
             holder = (await lineage_for(node, caller, session_id)).holder(at_seq)
         state = await _state_at(node, holder, at_seq)
     if STATE in accept:

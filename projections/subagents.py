@@ -121,7 +121,7 @@ def is_unsettled(child: SessionState, *, alive: bool) -> bool:
 
 
 def children_to_wait_for(log: Log, state: SessionState) -> list[str]:
-    """The open children that keep recovery from taking their parent up, the oldest first."""
+    """The open children that a parent has to wait for in recovery, the oldest first."""
     names = [child.child_session_id for child in open_children(state)]
     if not names:
         return []

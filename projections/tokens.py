@@ -8,6 +8,7 @@ A token is 256 bits of chance, shown once. The file is JSON:
 It is read again when it changes, so a token is given and taken back without a restart.
 """
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -19,7 +20,8 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -219,6 +221,28 @@ def load(path: Path) -> list[Token]:
     if len(set(ids)) != len(ids):
         raise _unusable(path, "a token_id stands there twice")
     return held.tokens
+
+
+@contextmanager
+def changing(path: Path) -> Generator[list[Token]]:
+    """The tokens of a file, to be changed: what the list holds at the end is saved.
+
+    One at a time: who changes the file meanwhile waits, and then reads what was saved.
+    The lock is a file beside it, for the file itself is another after each change.
+
+    Raises:
+        SettingsError: as of `load`; nothing is changed then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        held = load(path) if path.exists() else []
+        yield held
+        save(path, held)
+    finally:
+        os.close(descriptor)
 
 
 def save(path: Path, tokens: Iterable[Token]) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,8 +32,17 @@ from foldline.kafka_admin import (
     require_no_drift,
 )
 from foldline.kafka_meta import found_log, put_in_force, read_meta, read_said
+from foldline.processors.rules_lookup import rules_of_marks
 from foldline.schemas.record_codec import RecordCodec, frame_record
-from foldline.schemas.topic_records import CONTROL_KEY, META_KEY, LogMeta, RulesInForce
+from foldline.schemas.state import FOLD_VERSION
+from foldline.schemas.topic_records import (
+    CONTROL_KEY,
+    LOW_WATER_KEY,
+    META_KEY,
+    LogMeta,
+    LowWater,
+    RulesInForce,
+)
 from foldline.settings import Settings
 from foldline.topics import Drift, TopicNames, specs
 from tests.cluster.fixtures import MakeLog, OwnCluster
@@ -424,6 +434,37 @@ def test_schemas_in_force_stay_in_force(fresh_log: FreshLog) -> None:
     assert written
     assert now.schema_ids == (*before.schema_ids, 10_000_001)
     assert read_said(cluster, settings, schemas=fresh_log.registry).rules == now
+
+
+@pytest.mark.kafka
+def test_ids_of_another_version_outlive_a_lost_meta(make_fresh_log: MakeLog) -> None:
+    """A worker has noted them in its low-water record, when it took the control record."""
+    log = make_fresh_log(partitions=1)
+    cluster = kafka.Cluster(log.cluster.bootstrap, log.prefix + "lost.")
+    settings, registry = log.settings, log.registry
+    create_topics(cluster, settings, partitions=2)
+    found_log(cluster, settings, registry=registry, partitions=2)
+    producer = kafka.plain_producer(cluster, settings)
+    for index, foreign in enumerate((10_000_001, 10_000_002)):
+        mark = LowWater(
+            partition=index,
+            fold_version=FOLD_VERSION,
+            low=0,
+            input_offset=1,
+            rules_version=3,
+            schema_ids=(foreign,),
+        )
+        value = frame_record(registry.id_of("LowWater"), mark)
+        topic = cluster.names.snapshots(FOLD_VERSION)
+        producer.produce(topic, value, LOW_WATER_KEY, index)
+    assert producer.flush(10) == 0
+    before = partial(rules_of_marks, cluster, settings, registry=registry, partitions=2)
+    older = in_force(log, version=2).model_copy(update={"partitions": 2})
+    with pytest.raises(NewerFormatError, match="rules in force"):
+        put_in_force(cluster, settings, older, registry=registry, before=before)
+    rules = older.model_copy(update={"rules_version": 3})
+    now, written = put_in_force(cluster, settings, rules, registry=registry, before=before)
+    assert (now.schema_ids, written) == ((1, 10_000_001, 10_000_002), True)
 
 
 @pytest.mark.kafka

@@ -18,6 +18,7 @@ from foldline.cli.checkpoint import checkpoint
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
 from foldline.cli.demo import demo
+from foldline.cli.diff import diff
 from foldline.cli.events import events, tail
 from foldline.cli.failures import (
     BROKEN_PIPE,
@@ -29,6 +30,7 @@ from foldline.cli.failures import (
     message_of,
     view_of,
 )
+from foldline.cli.fork import fork
 from foldline.cli.imports import import_
 from foldline.cli.output import Output
 from foldline.cli.recovery import recovery
@@ -41,6 +43,7 @@ from foldline.cli.show import show
 from foldline.cli.states import state
 from foldline.cli.tokens import tokens
 from foldline.cli.topics import topics
+from foldline.cli.tree import tree
 from foldline.cli.verify import verify
 from foldline.cli.worker import worker
 
@@ -83,6 +86,9 @@ for _name, _command in (
     ("state", state),
     ("tail", tail),
     ("append", append),
+    ("fork", fork),
+    ("diff", diff),
+    ("tree", tree),
     ("verify", verify),
     ("replay", replay),
     ("import", import_),

@@ -55,7 +55,7 @@ def append(
         if state is None:
             raise SessionNotFoundError(session_id, log.url)
         draft = _draft(state, make_event(model, fields, state), expected_seq, event_id)
-        verdict = _append(log, context.settings(), draft, known_seq=state.seq)
+        verdict = append_draft(log, context.settings(), draft, known_seq=state.seq)
     if context.out.json:
         context.out.record(verdict_view(verdict))
     else:
@@ -82,7 +82,7 @@ def _draft(
     return Draft(envelope, event, expected_seq)  # type: ignore[arg-type]
 
 
-def _append(
+def append_draft(
     log: "Log", settings: "Settings", draft: "Draft", *, known_seq: int
 ) -> "Verdict":
     """Redact, store and append; the verdict of the event itself."""

@@ -13,8 +13,10 @@ from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NO, OK, UnknownTypeError, UsageError
 
 if TYPE_CHECKING:
+    from foldline.processors.lineage import Lineage, Reader
     from foldline.processors.log import Log
     from foldline.schemas.recorded import Recorded
+    from foldline.schemas.state import SessionState
 
 TAIL_EVENTS = 10
 """How many of the last events `tail` shows before it waits."""
@@ -34,6 +36,7 @@ def events(
     type: Annotated[tuple[str, ...], Parameter(name="--type")] = (),  # noqa: A002 - the option's name
     limit: int | None = None,
     structure: bool = False,
+    joined: bool = False,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
     """List a session's events, in order. With --json a line per event.
@@ -45,14 +48,21 @@ def events(
         type: Only events of this type; may be given several times.
         limit: At most so many.
         structure: Without content (what people, models and tools said).
+        joined: Of a fork, also its ancestors' events, up to each fork point.
         context: Where to read and write.
     """
     if limit is not None and limit < 0:
         raise UsageError("--limit", "a number from 0")
+    from foldline.processors.lineage import lineage_of  # late: --help does without
+
     with context.reading() as log:
         session_id = find_session(log, session)
         read = log.structure if structure else log.events
-        found = read(session_id, after_seq=after_seq, upto_seq=upto_seq)
+        if joined:
+            found = _joined(read, lineage_of(log, session_id), after_seq, upto_seq)
+        else:
+            found = read(session_id, after_seq=after_seq, upto_seq=upto_seq)
+            _say_where_from(context, log.state(session_id), after_seq)
         wanted = (event for event in found if not type or event.type in type)
         if limit is not None:
             wanted = islice(wanted, min(limit, sys.maxsize))
@@ -93,6 +103,24 @@ def tail(
             _show_all(found, show)
             context.out.flush()
         return OK if _ended(log, session_id) else NO
+
+
+def _joined(
+    read: "Reader[Recorded]", lineage: "Lineage", after_seq: int, upto_seq: int | None
+) -> "Iterator[Recorded]":
+    from foldline.processors.lineage import joined  # late: --help does without
+
+    return joined(read, lineage, after_seq=after_seq, upto_seq=upto_seq)
+
+
+def _say_where_from(context: Context, state: "SessionState | None", after_seq: int) -> None:
+    """Of a fork, say whose history goes before what is listed."""
+    if state is None or not state.fork_seq or after_seq >= state.fork_seq:
+        return
+    context.out.remark(
+        f"a fork: seq 1 to {state.fork_seq} are those of {state.parent_session_id}; "
+        "--joined lists them too"
+    )
 
 
 def _say_why_nothing(context: Context, names: tuple[str, ...]) -> None:

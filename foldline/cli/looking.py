@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from foldline.cli.certainty import certain_of, unknown_of
 from foldline.cli.content import line_of, line_of_blocks
+from foldline.errors import LineageError
+from foldline.processors.lineage import Stretch, lineage_from
 from foldline.processors.log import Lease
 from foldline.projections.views import event_view, iso_time, lease_view, plain, state_view
 from foldline.schemas.blocks import Blocks
@@ -69,11 +71,18 @@ class Look:
     calls: dict[str, str] = field(default_factory=dict[str, str])
     steering: dict[str, str] = field(default_factory=dict[str, str])
     turns: list[TurnSeen] = field(default_factory=list[TurnSeen])
+    ancestors: tuple[Stretch, ...] = ()
+    no_history: str = ""
+    """Why a fork's history cannot be joined; empty where it can."""
 
 
 def look_at(log: "Log", state: SessionState) -> Look:
     """Read what a state refers to, and the last turns."""
     look = Look(state, log.leases.get(state.session_id))
+    try:
+        look.ancestors = lineage_from(state, log.state).ancestors
+    except LineageError as error:
+        look.no_history = str(error)
     look.created = _event_at(log, state, state.fork_seq + 1)
     look.goal = line_of_blocks(_goal(_referred(log, state, state.goal)))
     look.plan = _plan(_referred(log, state, state.plan))
@@ -192,6 +201,8 @@ def view_of_look(look: Look) -> dict[str, Any]:
         "session_id": state.session_id,
         "status": state.status,
         "created": event_view(look.created) if look.created else None,
+        "ancestors": [plain(stretch) for stretch in look.ancestors],
+        "no_history": look.no_history or None,
         "last_event_at": iso_time(state.recorded_at),
         "lease": lease_view(look.lease),
         "goal": look.goal or None,

@@ -85,7 +85,7 @@ def plan(session: str, /, *, context: Annotated[Context, Parameter(parse=False)]
         session: The session.
         context: Where to read and write.
     """
-    from foldline.producers.recovering import planned  # late: see above
+    from foldline.projections.planned import planned  # late: see above
     from foldline.projections.recovery import RecoveryPolicy
 
     with context.reading() as log:

@@ -19,6 +19,9 @@ BYTES_SHOWN = 256
 LIMIT_MAX = 10_000
 """How many rejections one list may have."""
 
+UNREADABLE = "UNREADABLE"
+"""The kind of a record of `rejected` that says of no append why it was rejected."""
+
 rejected = App(
     name="rejected",
     help="List, show and replay what the workers of a log on Kafka rejected.",
@@ -76,10 +79,14 @@ def show(
     """
     from foldline.errors import NoRecordError  # late: --help does without
 
+    from foldline.processors.kafka_rejected import Unreadable
+
     with _open(context) as topic:
         rejection = topic.at(*_place(at))
         try:
-            raw = topic.append_of(rejection)
+            record = rejection.record
+            alien = isinstance(record, Unreadable)
+            raw = record.raw if alien else topic.append_of(rejection)
             gone = ""
         except NoRecordError as error:
             raw, gone = None, str(error)
@@ -146,9 +153,21 @@ def _place(at: str) -> tuple[int, int]:
 
 def _view(rejection: "Rejection") -> dict[str, Any]:
     from foldline.projections.views import iso_time  # late: see above
+    from foldline.processors.kafka_rejected import Unreadable
     from foldline.schemas.topic_records import DeadLetter
 
     record = rejection.record
+    if isinstance(record, Unreadable):
+        return {
+            "at": f"{rejection.partition}:{rejection.offset}",
+            "session_id": (record.raw.key or b"").decode(errors="replace"),
+            "kind": UNREADABLE,
+            "reason": "no worker's record",
+            "detail": record.detail,
+            "time": iso_time(record.recorded_at),
+            "append": "",
+            "dead_letter": False,
+        }
     dead = isinstance(record, DeadLetter)
     view: dict[str, Any] = {
         "at": f"{rejection.partition}:{rejection.offset}",

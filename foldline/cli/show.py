@@ -12,6 +12,7 @@ from foldline.errors import SessionNotFoundError
 if TYPE_CHECKING:
     from foldline.cli.looking import Look, TurnSeen
     from foldline.cli.output import Output
+    from foldline.processors.lineage import Stretch
 
 LABEL_CELLS = 11
 LINES_SHOWN = 5
@@ -65,11 +66,19 @@ def _identity(out: "Output", look: "Look") -> None:
         at = f" at seq {state.fork_seq}" if state.fork_seq else ""
         relation = f"{state.relation.lower()} of {state.parent_session_id}{at}"
         _label(out, "relation", relation)
+    if len(look.ancestors) > 1:
+        _label(out, "ancestors", ", then ".join(_stretch(s) for s in look.ancestors))
+    _label(out, "history", look.no_history, "red")
     reason = f": {state.reason}" if state.reason else ""
     _label(out, "status", f"{state.status}{reason}", style_of(state.status))
     _label(out, "began", iso_time(_began(look)) or "")
     _label(out, "created", iso_time(state.created_at) or "")
     _label(out, "last event", f"{iso_time(state.recorded_at)}, seq {state.seq}")
+
+
+def _stretch(stretch: "Stretch") -> str:
+    """Which events of an ancestor are this session's history too."""
+    return f"{stretch.session_id} (seq {stretch.first_seq} to {stretch.last_seq})"
 
 
 def _began(look: "Look") -> int | None:

@@ -50,12 +50,9 @@ def add(
     """
     from pydantic import ValidationError  # late: --help does without
 
-    from foldline.projections.tokens import Token, digest_of, load, new_secret, save
+    from foldline.projections.tokens import Token, changing, digest_of, new_secret
 
     path = _path(context)
-    held = load(path) if path.exists() else []
-    if any(token.token_id == token_id for token in held):
-        raise UsageError("TOKEN_ID", f"{token_id!r} is there already; remove it first")
     secret = new_secret()
     fields = {
         "token_id": token_id,
@@ -72,7 +69,10 @@ def add(
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(where, first["msg"]) from error
-    save(path, [*held, token])
+    with changing(path) as held:
+        if any(other.token_id == token_id for other in held):
+            raise UsageError("TOKEN_ID", f"{token_id!r} is there already; remove it first")
+        held.append(token)
     if context.out.json:
         context.out.record(_view(token) | {"token": secret})
     else:
@@ -103,14 +103,15 @@ def remove(token_id: str, /, *, context: Annotated[Context, Parameter(parse=Fals
         token_id: Its name.
         context: Where to read and write.
     """
-    from foldline.projections.tokens import load, save  # late: --help does without
+    from foldline.projections.tokens import changing, load  # late: --help does without
 
     path = _path(context)
-    held = load(path)
-    kept = [token for token in held if token.token_id != token_id]
-    if len(kept) == len(held):
-        raise UsageError("TOKEN_ID", f"no token {token_id!r} in {path}")
-    save(path, kept)
+    load(path)  # of a file that is not there nothing is made
+    with changing(path) as held:
+        kept = [token for token in held if token.token_id != token_id]
+        if len(kept) == len(held):
+            raise UsageError("TOKEN_ID", f"no token {token_id!r} in {path}")
+        held[:] = kept
     return OK
 
 

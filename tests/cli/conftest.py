@@ -71,6 +71,16 @@ class Writer:
         self.verdicts.append(verdict)
         return verdict
 
+    def append_message(self, text: str) -> Verdict:
+        return self.append(UserMessage(message_id="m", blocks=said(text)), owner=False)
+
+    def append_fork_of(self, parent_id: str, fork_seq: int) -> Verdict:
+        """As a fork of a session that nobody has looked at."""
+        created = SessionCreated(
+            agent="a", relation="FORK", parent_session_id=parent_id, fork_seq=fork_seq
+        )
+        return self.append(created, prev_hash=b"\1" * 32)
+
 
 def said(text: str) -> tuple[Any, ...]:
     return (text_block(text),)

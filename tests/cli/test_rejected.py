@@ -9,7 +9,9 @@ import pytest
 
 from foldline import kafka
 from foldline.cli import main
+from foldline.errors import LogUnavailableError
 from foldline.processors.kafka_records import encode_append
+from foldline.processors.kafka_rejected import RawAppend, Rejected
 from foldline.producers.identity import fresh_id
 from foldline.schemas.blocks import text_block
 from foldline.schemas.codec import encode_content
@@ -179,6 +181,37 @@ def test_what_has_no_session_is_not_sent_again(
     send(worked_log, "s-4", b"junk", key=b"\xff\xfe")
     (row,) = listed(command, 1)
     assert "names no session" in command("replay", row["at"], code=4)
+
+
+def test_a_record_that_no_worker_wrote_hides_no_rejection(
+    worked_log: FreshLog, command: Command
+) -> None:
+    append(worked_log, "s-5", GoalSet(blocks=(text_block("too soon"),)))
+    listed(command, 1)
+    producer = kafka.plain_producer(worked_log.cluster, worked_log.settings)
+    topic, headers = worked_log.names.rejected, [("x", b"y")]
+    for value in (HOSTILE.encode(), b"\x00\x00\x00\x00\x01", None):
+        producer.produce(topic, value, b"alien", 0, headers=list(headers))
+    assert producer.flush(10) == 0
+    rows = listed(command, 4)
+    assert [row["kind"] for row in rows].count("NO_SESSION") == 1
+    alien = [row for row in rows if row["kind"] == "UNREADABLE"]
+    assert len(alien) == 3
+    assert {row["session_id"] for row in alien} == {"alien"}
+    last = alien[-1]["at"]
+    shown = json.loads(command("show", last, "--json"))
+    assert shown["value"]["utf8"] == HOSTILE
+    assert "\x1b" not in command("list") + command("show", last)
+    assert "it is unreadable" in command("replay", last, code=3)
+
+
+def test_what_the_client_cannot_send_is_an_error_of_the_log(fresh_log: FreshLog) -> None:
+    rejected = Rejected(
+        fresh_log.cluster, fresh_log.settings, registry=fresh_log.registry, partitions=2
+    )
+    large = RawAppend(b"s-6", b"x" * 10_000_000, [])
+    with pytest.raises(LogUnavailableError, match=r"(?i)message size too large"):
+        rejected.replay(large)
 
 
 @pytest.mark.parametrize("at", ["", "1", "a:b", "0:", "-1:0", "0:1:2"])

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from foldline.cli import main
 from foldline.cli.serve import is_loopback
 from foldline.processors.http_log import HttpLog
 from foldline.processors.open_log import open_log
+from foldline.projections.tokens import changing, load
 from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.samples import created, said, started
@@ -152,6 +154,22 @@ def test_tokens_are_added_listed_and_removed(
         ["x", "--scope", "read", "--kind", "AGENT"],
     ],
 )
+def test_a_token_is_added_behind_whoever_changes_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokens.json"
+    monkeypatch.setenv("FOLDLINE_TOKENS_FILE", str(path))
+    assert main(["tokens", "add", "first", "--scope", "read"]) == 0
+    with ThreadPoolExecutor(1) as pool:
+        with changing(path) as held:
+            adding = pool.submit(main, ["tokens", "add", "second", "--scope", "read"])
+            with suppress(TimeoutError):
+                adding.result(0.5)  # it has had time to read the file
+            held.append(held[0].model_copy(update={"token_id": "third"}))
+        assert adding.result(WAIT_S) == 0
+    assert [token.token_id for token in load(path)] == ["first", "third", "second"]
+
+
 def test_a_token_that_means_nothing_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:

@@ -24,8 +24,14 @@ from foldline.schemas.snapshots import decode_snapshot, encode_snapshot
 from foldline.schemas.state import FOLD_VERSION
 from foldline.schemas.topic_records import LOW_WATER_KEY
 from tests.cluster.fixtures import MakeLog
-from tests.cluster.logs import FreshLog, drop_log, make_log, running_worker
-from tests.cluster.processes import wait_until
+from tests.cluster.logs import (
+    FreshLog,
+    drop_log,
+    make_log,
+    running_worker,
+    start_worker,
+)
+from tests.cluster.processes import ask, free_ports, wait_until
 from tests.cluster.shared import Broker
 from tests.kafka_checker import Checked, check, read, read_snapshots
 from tests.kafka_feed import Feed
@@ -125,17 +131,50 @@ def test_a_hole_in_events_stops_the_partition(own: Told, tmp_path: Path) -> None
     put(log, log.names.events, session_id, last.value(), last.headers())
     with restored(log, tmp_path / "a") as result:
         assert_same(result, checked)  # a repeat is dropped by its seq
-    schema_id, body = unframe(last.value())
-    event = Codec(log.registry).decode(schema_id, body)
-    later = event.envelope.model_copy(update={"seq": event.seq + 2})
-    assert isinstance(event.event, UserMessage)
-    hole = frame(schema_id, encode_envelope(later) + encode_content(event.event))
-    put(log, log.names.events, session_id, hole, last.headers())
+    put_hole(log)
     with (
         pytest.raises(LogFormatError, match="events are missing"),
         restored(log, tmp_path / "b"),
     ):
         pass
+
+
+def test_a_partition_that_failed_is_tried_again_by_and_by(own: Told) -> None:
+    """Somebody may have brought back what was gone: nobody need start the worker anew."""
+    log, _ = own
+    put_hole(log)
+    (port,) = free_ports(1)
+    environment = {
+        "FOLDLINE_FAILED_RETRY_MS": "1000",
+        "FOLDLINE_HEALTH_PORT": str(port),
+    }
+    worker = start_worker(log, name="w2", environment=environment)
+    try:
+        worker.process.wait_for("partition 0 is stopped", timeout_s=60)
+
+        def waits() -> bool:
+            status, text = ask(port, "/readyz")
+            return status == 503 and "it is tried again every 1 s" in text
+
+        wait_until(waits, timeout_s=60, what=worker.said)
+
+        def again() -> bool:
+            return worker.said().count("partition 0 is stopped") > 1
+
+        wait_until(again, timeout_s=60, what=worker.said)
+    finally:
+        worker.kill()
+
+
+def put_hole(log: FreshLog) -> None:
+    """Write an event whose predecessor is missing."""
+    last = read(log, log.names.events, 0)[-1]
+    schema_id, body = unframe(last.value())
+    event = Codec(log.registry).decode(schema_id, body)
+    later = event.envelope.model_copy(update={"seq": event.seq + 2})
+    assert isinstance(event.event, UserMessage)
+    hole = frame(schema_id, encode_envelope(later) + encode_content(event.event))
+    put(log, log.names.events, last.key().decode(), hole, last.headers())
 
 
 def test_records_that_no_worker_wrote_are_skipped(own: Told, tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ def test_a_shadow_lets_a_new_fold_version_take_over_within_the_lag(
         shadow = _run(log, "worker", "--shadow")
         assert shadow.returncode == 0, shadow.stderr
         assert "roll the workers now" in shadow.stdout
+        (own,) = (log.folder / "new").glob("workers/*/shadow-*")
+        assert [path.name for path in own.iterdir()] == ["lock"]  # its tables are gone
         feed.tell(10)
         feed.settle()
         (port,) = free_ports(1)

@@ -21,9 +21,9 @@ from foldline.producers.recovering import (
     TAKEN,
     RecoveryWorker,
     Sweep,
-    planned,
 )
 from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
+from foldline.projections.planned import planned
 from foldline.projections.recovery import Reconcile, RecoveryPolicy
 from foldline.projections.resuming import ResumePolicy
 from foldline.projections.stalled import PARKED, stalled_sessions

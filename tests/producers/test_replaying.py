@@ -115,9 +115,9 @@ async def test_a_grant_a_steering_and_a_late_message_come_in_their_place(
 async def answer_all(opened: Client, owned: OwnedSession) -> None:
     """Grant every request, with other arguments than the model's."""
     view = await opened.open(owned.session_id)
-    async for recorded in view.follow():
-        if recorded.type == "PermissionRequested":
-            request: Any = recorded.event
+    async for followed in view.follow():
+        if followed.type == "PermissionRequested":
+            request: Any = followed.event
             await view.grant(request.request_id, edited_arguments='{"text": "edited"}')
 
 
@@ -170,7 +170,7 @@ async def test_secrets_have_the_same_placeholders_in_a_replay(tmp_path: Any) -> 
     log.close()
 
 
-class Overloaded(Exception):
+class OverloadedError(Exception):
     """What a provider's client raises."""
 
 
@@ -189,7 +189,7 @@ def overloaded_once() -> Any:
     async def ask(_context: Any) -> ModelResponse:
         tries.append(1)
         if len(tries) == 1:
-            raise Overloaded("later")
+            raise OverloadedError("later")
         return ModelResponse.of("Now.")
 
     return ask
@@ -200,7 +200,7 @@ async def ask_twice(turn: Any, ask: Any) -> None:
     try:
         async with turn.model_call(context, model="m", provider="p") as call:
             await call.complete(await ask(context))
-    except (Overloaded, RecordedFailureError):
+    except (OverloadedError, RecordedFailureError):
         async with turn.model_call(context, model="m", provider="p") as call:
             await call.complete(await ask(context))
 
@@ -342,7 +342,7 @@ async def test_a_harness_that_swallows_every_error_is_stopped_all_the_same(
     session_id = await recorded(log)
     tries: list[int] = []
 
-    async def stubborn(session: OwnedSession, inputs: Inputs) -> None:
+    async def stubborn(session: OwnedSession, _inputs: Inputs) -> None:
         async with session.turn("Something else.") as turn:
             while True:
                 tries.append(1)
@@ -363,7 +363,7 @@ async def test_a_harness_that_swallows_every_error_is_stopped_all_the_same(
 async def test_an_error_of_the_harness_is_named(log: FaultyLog) -> None:
     session_id = await recorded(log)
 
-    async def broken(session: OwnedSession, inputs: Inputs) -> None:
+    async def broken(_session: OwnedSession, _inputs: Inputs) -> None:
         raise ZeroDivisionError("division by zero")
 
     report = await replay(log, session_id, broken)
@@ -433,20 +433,20 @@ async def crashed_in_a_tool(log: FaultyLog, agent: Agent) -> str:
         return owned.session_id
 
 
-@pytest.mark.parametrize("happened", [True, False, None])
+@pytest.mark.parametrize("found", ["COMPLETED", "NOT_EXECUTED", "UNKNOWN"])
 async def test_a_session_that_was_taken_over_and_recovered_replays_as_one(
-    log: FaultyLog, happened: bool | None
+    log: FaultyLog, found: str
 ) -> None:
     """Whatever recovery found out, or asked a person, is in the record."""
     agent = Agent()
     session_id = await crashed_in_a_tool(log, agent)
-    if happened:
+    if found == "COMPLETED":
         agent.world.sent.append("operation")
     async with client(log) as opened:
         owned = await opened.take(session_id, steal=True)
-        tools = agent.elsewhere(send_effect="UNSAFE") if happened is None else agent
+        tools = agent.elsewhere(send_effect="UNSAFE") if found == "UNKNOWN" else agent
         await owned.recover(tools.toolbox())
-        if happened is None:
+        if found == "UNKNOWN":
             call_id = next(iter((await owned.state()).calls))
             await owned.resolve(call_id, "COMPLETED", output="sent to ada")
         turn = await owned.resume_turn()

@@ -26,6 +26,7 @@ OPEN_TO_ALL = {"/healthz", "/readyz"}
 
 BODIES: dict[str, Any] = {
     "append_event": {"type": "UserMessage", "fields": {}},
+    "fork_session": {"at_seq": 1},
     "renew_lease": {"epoch": 1, "writer": "w", "ttl_ms": 1},
     "grant": {"args_hash": "x"},
     "deny": {},

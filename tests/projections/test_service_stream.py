@@ -154,14 +154,17 @@ def test_so_many_streams_are_open_at_once_and_no_more(story: LogStory) -> None:
 
 def test_a_read_that_waits_for_a_seq_takes_a_place_too(story: LogStory) -> None:
     settings = Settings(http_streams_max=1, http_heartbeat_ms=50)
-    with serving(story.log, settings=settings) as served:  # type: ignore[arg-type]
-        with streaming(served, story) as lines, served.http() as http:
-            next(lines)
-            for what in ("state", "events"):
-                path = f"/sessions/{story.session_id}/{what}"
-                assert http.get(path).status_code == 200
-                answer = http.get(path, params={"min_seq": 99})
-                assert (answer.status_code, answer.json()["kind"]) == (503, "busy")
+    with (
+        serving(story.log, settings=settings) as served,  # type: ignore[arg-type]
+        streaming(served, story) as lines,
+        served.http() as http,
+    ):
+        next(lines)
+        for what in ("state", "events"):
+            path = f"/sessions/{story.session_id}/{what}"
+            assert http.get(path).status_code == 200
+            answer = http.get(path, params={"min_seq": 99})
+            assert (answer.status_code, answer.json()["kind"]) == (503, "busy")
 
 
 def test_a_stream_ends_when_the_service_stops(served: Served, story: LogStory) -> None:

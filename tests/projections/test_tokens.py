@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import pytest
 
 from foldline.errors import SettingsError
 from foldline.projections import tokens
-from foldline.projections.tokens import TokenFile, digest_of, load, new_secret, save
+from foldline.projections.tokens import (
+    TokenFile,
+    changing,
+    digest_of,
+    load,
+    new_secret,
+    save,
+)
 from tests.serving import TokenBook
 
 
@@ -60,6 +68,42 @@ def test_a_change_of_the_file_counts_without_a_restart(
     assert opened.find(new) is not None
     save(book.path, book.tokens[1:])
     assert opened.find(old) is None
+
+
+def test_two_changes_at_once_are_both_kept(book: TokenBook) -> None:
+    book.add("first", "read")
+    first = book.tokens[0]
+    inside, go_on, done = (threading.Event() for _ in range(3))
+
+    def change(name: str) -> None:
+        with changing(book.path) as held:
+            held.append(first.model_copy(update={"token_id": name}))
+            inside.set()
+            go_on.wait(10)
+        done.set()
+
+    threads = [threading.Thread(target=change, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    assert inside.wait(10)
+    assert not done.wait(0.2)  # the other one has had time to read the file
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert {token.token_id for token in load(book.path)} == {"first", "a", "b"}
+
+
+def test_a_change_that_fails_changes_nothing(book: TokenBook) -> None:
+    book.add("first", "read")
+
+    def fail() -> None:
+        with changing(book.path) as held:
+            held.clear()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert [token.token_id for token in load(book.path)] == ["first"]
 
 
 def test_a_file_that_was_spoilt_changes_nothing(

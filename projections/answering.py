@@ -1,0 +1,86 @@
+"""What a person's answer to a request is, and who may not give it. Pure.
+
+An answer is bound to the request, to its call and to the hash of its arguments.
+"""
+
+import json
+from collections.abc import Collection
+from typing import cast
+
+from foldline.projections.approvals import INPUT
+from foldline.schemas.blocks import Blocks, json_block
+from foldline.schemas.events import (
+    PermissionDenied,
+    PermissionGranted,
+    PermissionRequested,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import PendingRequest
+
+PERSON = "PERSON"
+CALL_SCOPE = "CALL"
+
+
+def granted(
+    request: PendingRequest, *, grant_id: str, scope: str, edited: str | None = None
+) -> PermissionGranted:
+    """A person's yes to what the request asks for.
+
+    Args:
+        request: that is pending.
+        grant_id: a new id.
+        scope: CALL, TURN or SESSION.
+        edited: the text of a JSON object to run the call with instead.
+    """
+    return PermissionGranted(
+        request_id=request.request_id,
+        call_id=request.call_id or None,
+        args_hash=request.args_hash or None,
+        scope=scope,
+        decided_by=PERSON,
+        grant_id=grant_id,
+        edited_arguments=() if edited is None else (json_block(edited),),
+    )
+
+
+def denied(
+    request: PendingRequest, *, feedback: Blocks = (), may_request_again: bool = False
+) -> PermissionDenied:
+    """A person's no; the feedback is for the model."""
+    return PermissionDenied(
+        request_id=request.request_id,
+        call_id=request.call_id or None,
+        decided_by=PERSON,
+        may_request_again=may_request_again,
+        feedback=feedback,
+    )
+
+
+def edit_problem(edited: str, *, scope: str, request: PendingRequest) -> str:
+    """Why a call cannot be granted with these arguments instead; empty if it can."""
+    if scope != CALL_SCOPE:
+        return f"edited arguments are for one call; the scope is {scope}"
+    if not request.call_id:
+        return "the request is about no call"
+    try:
+        value = cast("object", json.loads(edited))
+    except (ValueError, RecursionError) as error:
+        return f"the edited arguments are no JSON: {error}"
+    return "" if isinstance(value, dict) else "the edited arguments are no JSON object"
+
+
+def verb_problem(request: PendingRequest, *, permission: bool) -> str:
+    """Why a request is not answered like that: by permission, or by an answer."""
+    if (request.kind == INPUT) != permission:
+        return ""
+    if permission:
+        return "the request asks a question: it wants an answer, not grant or deny"
+    return "the request asks for permission: it wants grant or deny, not an answer"
+
+
+def missing_role(requested: Recorded | None, roles: Collection[str]) -> str:
+    """The roles of which an answer to the request needs one, if none is there."""
+    event = requested.event if requested else None
+    if not isinstance(event, PermissionRequested) or not event.approvers:
+        return ""
+    return "" if set(event.approvers) & set(roles) else ", ".join(event.approvers)
