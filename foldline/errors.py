@@ -10,6 +10,8 @@ FoldlineError
 ├── LiveOwnerError            take() found an owner whose lease is alive
 ├── ForkPointError            a session cannot be forked there: no event at that seq
 ├── LineageError              a fork's history has a gap: an ancestor is not as it was
+├── AnswerRefusedError        a request that waits no more, or wants another answer
+├── NotAPersonError           a client that is no person's answered for a person
 ├── StartTooLateError         an effect was not begun: its start_by had passed
 ├── LogError
 │   ├── LogUnavailableError   disk full, locked, no answer: this append is not recorded
@@ -230,6 +232,35 @@ class LineageError(FoldlineError):
         self.reason = reason
         super().__init__(
             f"the history of {session_id!r} goes on from {ancestor_id!r}: {reason}"
+        )
+
+
+class AnswerRefusedError(FoldlineError):
+    """Raised when a person's answer does not fit a request: it is over, or another.
+
+    Nothing was recorded. `reason` says why, `advice` what to do instead.
+    """
+
+    def __init__(self, request_id: str, reason: str, advice: str) -> None:
+        self.request_id = request_id
+        self.reason = reason
+        self.advice = advice
+        super().__init__(f"request {request_id!r}: {reason}; {advice}")
+
+
+class NotAPersonError(FoldlineError):
+    """Raised when a client whose actor is no PERSON grants, denies or answers.
+
+    An agent cannot approve itself: connect with the actor of the person who decides.
+    """
+
+    def __init__(self, request_id: str, kind: str, actor_id: str) -> None:
+        self.request_id = request_id
+        self.kind = kind
+        self.actor_id = actor_id
+        super().__init__(
+            f"request {request_id!r} is for a person; this client is {kind} {actor_id!r}: "
+            "the person answers with `foldline approvals`, or a client of their own"
         )
 
 

@@ -246,12 +246,14 @@ class Rejected:
         end = time.monotonic() + READ_TIMEOUT_MS / 1_000
         while time.monotonic() < end:
             message = consumer.poll(0.5)
-            error = message.error() if message else None
+            if message is None:  # one without a value is no true one
+                continue
+            error = message.error()
             if error and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 return
             if error and not error.retriable():
                 raise LogUnavailableError(self._cluster.url, f"{topic}: {error.str()}")
-            if message and not error:
+            if not error:
                 yield message
         raise LogUnavailableError(self._cluster.url, f"{topic}: no end in sight")
 

@@ -4,12 +4,21 @@ A fresh id is a UUIDv7. A derived one is a UUIDv8 over its parts, so that whoeve
 the same thing again says it under the same id, and the log answers DUPLICATE.
 """
 
-import hashlib
 import time
-import uuid
 from collections.abc import Callable
 
 import uuid_utils
+
+from foldline.schemas.derived import derived_id
+
+__all__ = [
+    "Clock",
+    "derived_id",
+    "elapsed_clock_s",
+    "fresh_id",
+    "operation_id",
+    "wall_clock",
+]
 
 Clock = Callable[[], int]
 """Gives microseconds since 1970 UTC."""
@@ -18,21 +27,6 @@ Clock = Callable[[], int]
 def fresh_id() -> str:
     """A new UUIDv7, in lower case."""
     return str(uuid_utils.uuid7())
-
-
-def derived_id(*parts: str) -> str:
-    """The UUIDv8 of some parts: their SHA-256, with version and variant set.
-
-    Each part goes in with its length, so that no two lists of parts give the same bytes.
-    """
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "big") + data)
-    raw = bytearray(digest.digest()[:16])
-    raw[6] = (raw[6] & 0x0F) | 0x80
-    raw[8] = (raw[8] & 0x3F) | 0x80
-    return str(uuid.UUID(bytes=bytes(raw)))
 
 
 def operation_id(session_id: str, call_id: str) -> str:

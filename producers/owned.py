@@ -422,5 +422,4 @@ class OwnedSession(Session):
 
     async def _let_go(self) -> None:
         """What ended or suspended the session leaves it to whoever claims it next."""
-        self._owner.over = True
-        await self._link.read(self._link.keeper.release, self.session_id)
+        await self._owner.rest()

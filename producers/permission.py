@@ -12,7 +12,6 @@ the session is suspended, with a request that does not expire. Whoever answers i
 knowing; with the answer the session can be taken up again.
 """
 
-import asyncio
 import inspect
 import json
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from foldline.producers.tools import (
     Waiting,
     parse_arguments,
 )
+from foldline.producers.waiters import Waiters
 from foldline.projections.approvals import SUBAGENT, root_of
 from foldline.projections.repeats import (
     Repeats,
@@ -75,9 +75,6 @@ DISPLAY_CHARS = 2_000
 
 OPTIONS = ("GRANT", "GRANT_TURN", "GRANT_SESSION", "EDIT", "DENY")
 
-COVERED = "COVERED"
-"""Another request's grant reaches further than its call: look whether it covers this."""
-
 _OVERTAKEN = frozenset(
     {
         "no_pending_request",
@@ -89,8 +86,6 @@ _OVERTAKEN = frozenset(
     }
 )
 """Rules by which a decision is refused that somebody's answer came before."""
-
-Answer = Recorded | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +132,7 @@ class Permissions:
         self._turn_id = turn_id
         self._batch_id = batch_id
         self._asking = asking
-        self._asked: dict[str, asyncio.Future[Answer]] = {}
-        self._answers: dict[str, Recorded] = {}
-        self._tools: dict[str, tuple[str, str]] = {}
+        self.waiters = Waiters()
         self._to_park: dict[str, tuple[KnownEvent, str]] = {}
 
     async def of(
@@ -291,34 +284,21 @@ class Permissions:
         expires_ms = ask.expires_ms or self._asking.expires_ms
         request = await self._request(call, ask, state, request_id=request_id)
         # Listen before asking: the answer may come before the verdict does.
-        self._listen(call, request_id)
+        self.waiters.listen(request_id)
         asked = await self._record(request.model_copy(update={"expires_ms": expires_ms}))
         if not asked:
             return None
         crash_point("CP_PERMISSION_AFTER_REQUEST")
         return await self._wait(call, arguments, request_id)
 
-    def _listen(self, call: PendingCall, request_id: str) -> asyncio.Future[Answer]:
-        future = self._asked.get(request_id)
-        if future is None:
-            future = asyncio.get_running_loop().create_future()
-            self._asked[request_id] = future
-            self._tools[request_id] = (call.call_id, call.tool)
-        return future
-
     async def _wait(
         self, call: PendingCall, arguments: dict[str, Any], request_id: str
     ) -> Permission | None:
         """Wait for the answer to a request that is recorded."""
-        answered = self._listen(call, request_id)
-        early = self._answers.get(request_id)
         try:
-            async with asyncio.timeout(self._asking.wait_s):
-                answer = early or await answered
+            answer = await self.waiters.answer_to(request_id, wait_s=self._asking.wait_s)
         except TimeoutError:
             return await self._unanswered(call, request_id)
-        finally:
-            self._asked.pop(request_id, None)
         if answer is None:
             return Stopped(request_id)
         if isinstance(answer, str):
@@ -361,31 +341,6 @@ class Permissions:
             approvers=ask.approvers,
             display=(text_block(shown),),
         )
-
-    # --- what came meanwhile ---------------------------------------------------------
-
-    def noticed(self, recorded: Recorded) -> None:
-        """Hand an answer to the call that waits for it; see whom else it concerns."""
-        event = recorded.event
-        if not isinstance(event, (PermissionGranted, PermissionDenied)):
-            return
-        request_id = event.request_id or ""
-        self._answers[request_id] = recorded
-        _hand(self._asked.get(request_id), recorded)
-        if isinstance(event, PermissionGranted) and event.scope != "CALL":
-            for other, future in self._asked.items():
-                if other != request_id:
-                    _hand(future, COVERED)
-
-    def interrupt(self) -> None:
-        """Let go of whoever waits."""
-        for future in self._asked.values():
-            _hand(future, None)
-
-    def cancel(self) -> None:
-        """The run itself was cancelled."""
-        for future in self._asked.values():
-            future.cancel()
 
     # --- often enough ----------------------------------------------------------------
 
@@ -440,11 +395,6 @@ class Permissions:
 
     def _draft(self, event: KnownEvent) -> Draft:
         return self._owner.draft(event, turn_id=self._turn_id, batch_id=self._batch_id)
-
-
-def _hand(future: "asyncio.Future[Answer] | None", answer: Answer) -> None:
-    if future is not None and not future.done():
-        future.set_result(answer)
 
 
 def _request_of(state: SessionState, call: PendingCall) -> PendingRequest | None:

@@ -12,9 +12,11 @@ them names the same.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+from foldline.errors import SubagentEndedError
 from foldline.producers.calls import result_in_log
+from foldline.producers.ending import End
 from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
 from foldline.producers.model import ModelResponse
@@ -42,7 +44,6 @@ from foldline.projections.replay import (
 )
 from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
-    KnownEvent,
     ModelCallCancelled,
     ModelCallFailed,
     ModelCallStarted,
@@ -104,9 +105,13 @@ class ReplayedSession(OwnedSession):
         del toolbox, how
         return RecoveryReport()
 
-    async def _end(self, event: KnownEvent) -> Verdict:
-        await self._script.check_session_end(event)
-        return await super()._end(event)
+    async def settle_subagents(self) -> list[str]:
+        """What came of subagents is in the record."""
+        return []
+
+    async def _end(self, end: End, *, expire: str) -> Verdict:
+        await self._script.check_session_end(end)
+        return await super()._end(end, expire=expire)
 
 
 class ReplayedTurn(Turn):
@@ -183,12 +188,35 @@ class ReplayedTurn(Turn):
         bound = self._script.bound()
         if calls:
             await self._check_tools(toolbox, bound)
-        self._script.progress.tool_calls.update(call.call_id for call in calls)
-        state = await self._give()
+        state = await self._run(calls)
         results = [await self._came_of(call, state) for call in calls]
         stopped = [r for r in results if isinstance(r, Cancelled)]
         self.interrupted = stopped[0].reason or "interrupted" if stopped else ""
         return results
+
+    async def subagent(self, call: PendingCall, **how: Any) -> OwnedSession:
+        """No child is made: it has ended, and `subagent_result` gives what it came to.
+
+        Raises:
+            SubagentEndedError: always, where there was a child.
+        """
+        del how
+        child_id = self._script.recording.child_of(call.call_id)
+        if child_id is None:
+            return await self._never_run(call)
+        raise SubagentEndedError(child_id, "COMPLETED")
+
+    async def subagent_result(self, call: PendingCall) -> ToolResult:
+        """What came of a call that a child worked on, by the record."""
+        return await self._came_of(call, await self._run([call]))
+
+    async def _stop_children(self) -> None:
+        """Nobody is at work."""
+
+    async def _run(self, calls: Sequence[PendingCall]) -> SessionState:
+        """Give what the record has of these calls."""
+        self._script.progress.tool_calls.update(call.call_id for call in calls)
+        return await self._give()
 
     async def _check_tools(self, toolbox: Toolbox, seq: int) -> None:
         declared = self._script.recording.tools_at(seq)
@@ -221,7 +249,7 @@ class ReplayedTurn(Turn):
             return Cancelled(call, self._cancelled, stop_confirmed=True)
         return await self._never_run(call)
 
-    async def _never_run(self, call: PendingCall) -> ToolResult:
+    async def _never_run(self, call: PendingCall) -> NoReturn:
         """The record does not say what came of it: nobody makes it up."""
         turn = self._script.turn
         if turn is None or turn.end_seq is None:

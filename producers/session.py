@@ -8,7 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
-from foldline.errors import SessionNotFoundError
+from foldline.errors import (
+    AnswerRefusedError,
+    NotAPersonError,
+    SessionNotFoundError,
+)
 from foldline.processors.lineage import (
     Lineage,
     joined_events,
@@ -21,7 +25,8 @@ from foldline.producers.identity import derived_id, fresh_id
 from foldline.producers.link import Link, Stamp
 from foldline.producers.prepare import Draft, Said, blocks_of
 from foldline.producers.stopping import stop_as_asked
-from foldline.schemas.blocks import Blob, json_block
+from foldline.projections.answering import PERSON, denied, edit_problem, granted
+from foldline.schemas.blocks import Blob
 from foldline.schemas.events import (
     CancellationRequested,
     GoalSet,
@@ -29,15 +34,13 @@ from foldline.schemas.events import (
     KnownEvent,
     Label,
     LabelsSet,
-    PermissionDenied,
-    PermissionGranted,
     SteeringReceived,
     ToolOutcomeResolved,
     UserFeedback,
     UserMessage,
 )
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import SessionState
+from foldline.schemas.state import PendingRequest, SessionState
 from foldline.schemas.verdicts import Verdict
 
 READ_EVENTS = 256
@@ -175,7 +178,8 @@ class View:
         Raises:
             AppendRefusedError: CLOSED, the session ended first; LIMIT, too much is pending.
         """
-        event_id = self._keyed("steering", idempotency_key)
+        key = idempotency_key
+        event_id = fresh_id() if key is None else steering_id(self.session_id, key)
         event = SteeringReceived(
             mode=mode, idempotency_key=idempotency_key, blocks=blocks_of(said)
         )
@@ -186,6 +190,7 @@ class View:
         self,
         request_id: str,
         *,
+        args_hash: str | None = None,
         scope: str = "CALL",
         edited_arguments: str | None = None,
     ) -> Verdict:
@@ -193,21 +198,26 @@ class View:
 
         Args:
             request_id: of a pending request (`state().requests`).
+            args_hash: of the arguments that the person saw, where somebody showed them.
             scope: how far the grant goes, for calls of the same tool.
-            edited_arguments: JSON to run the call with instead of the model's.
+            edited_arguments: a JSON object to run this call with instead of the model's.
+
+        Raises:
+            NotAPersonError: this client's actor is none.
+            AnswerRefusedError: it is for other arguments, or these cannot be edited in.
+            AppendRefusedError: nothing waits under this id (any more), or it expired.
         """
-        request = (await self.state()).requests.get(request_id)
-        edited = () if edited_arguments is None else (json_block(edited_arguments),)
-        event = PermissionGranted(
-            request_id=request_id,
-            call_id=(request.call_id or None) if request else None,
-            args_hash=(request.args_hash or None) if request else None,
-            scope=scope,
-            decided_by="PERSON",
-            grant_id=fresh_id(),
-            edited_arguments=edited,
+        request = await self._asked(request_id)
+        if args_hash is not None and args_hash != request.args_hash:
+            seen = f"it is for arguments {request.args_hash!r}, not {args_hash!r}"
+            raise AnswerRefusedError(request_id, seen, "look at it again")
+        if edited_arguments is not None:
+            problem = edit_problem(edited_arguments, scope=scope, request=request)
+            if problem:
+                raise AnswerRefusedError(request_id, problem, "edit them again")
+        return await self.append(
+            granted(request, grant_id=fresh_id(), scope=scope, edited=edited_arguments)
         )
-        return await self.append(event)
 
     async def deny(
         self,
@@ -216,21 +226,39 @@ class View:
         *,
         may_request_again: bool = False,
     ) -> Verdict:
-        """Deny what was asked for; the model is told, with the feedback."""
-        request = (await self.state()).requests.get(request_id)
-        event = PermissionDenied(
-            request_id=request_id,
-            call_id=(request.call_id or None) if request else None,
-            decided_by="PERSON",
-            may_request_again=may_request_again,
-            feedback=blocks_of(feedback),
+        """Deny what was asked for; the model is told, with the feedback.
+
+        Raises:
+            NotAPersonError: this client's actor is none.
+            AppendRefusedError: nothing waits under this id (any more), or it expired.
+        """
+        request = await self._asked(request_id)
+        blocks = blocks_of(feedback)
+        return await self.append(
+            denied(request, feedback=blocks, may_request_again=may_request_again)
         )
-        return await self.append(event)
 
     async def answer(self, request_id: str, said: Said) -> Verdict:
-        """Answer what the agent asked a person."""
+        """Answer what the agent asked a person.
+
+        Raises:
+            NotAPersonError: this client's actor is none.
+            AppendRefusedError: nothing waits under this id (any more), or it expired.
+        """
+        self._check_person(request_id)
         event = InputProvided(request_id=request_id, blocks=blocks_of(said))
         return await self.append(event)
+
+    async def _asked(self, request_id: str) -> PendingRequest:
+        """The request that a person answers here; what waits no more the log refuses."""
+        self._check_person(request_id)
+        request = (await self.state()).requests.get(request_id)
+        return request or PendingRequest(request_id, "", "", "", "", 0)
+
+    def _check_person(self, request_id: str) -> None:
+        actor = self._link.actor
+        if actor.kind != PERSON:
+            raise NotAPersonError(request_id, actor.kind, actor.id)
 
     async def resolve(
         self, call_id: str, outcome: str, *, evidence: Said = (), output: Said = ()

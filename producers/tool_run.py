@@ -119,7 +119,7 @@ class ToolRun:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
             self._stop_running("the turn was cancelled")
-            self._permissions.cancel()
+            self._permissions.waiters.cancel()
             self._leave(tasks)
             raise
 
@@ -234,7 +234,7 @@ class ToolRun:
     def _notice(self, recorded: Recorded) -> None:
         match recorded.event:
             case PermissionGranted() | PermissionDenied():
-                self._permissions.noticed(recorded)
+                self._permissions.waiters.noticed(recorded)
             case SteeringReceived(mode="INTERRUPT"):
                 self._interrupt("interrupted by steering")
             case CancellationRequested(target="CALL") as request:
@@ -262,7 +262,7 @@ class ToolRun:
         """Stop what can be stopped; what has not begun does not begin."""
         self.interrupted = self.interrupted or reason
         self._stop_running(reason)
-        self._permissions.interrupt()
+        self._permissions.waiters.interrupt()
 
     def _stop_running(self, reason: str) -> None:
         for execution in list(self._running.values()):

@@ -184,6 +184,14 @@ class Recording:
                 found = event
         return found
 
+    def child_of(self, call_id: str) -> str | None:
+        """The session of the subagent that worked on a call; None where there was none."""
+        for recorded in self.events:
+            event = recorded.event
+            if isinstance(event, SubagentStarted) and event.call_id == call_id:
+                return event.child_session_id
+        return None
+
     def session_end(self) -> Recorded | None:
         """What ended the session after its last turn; None where it goes on, or rests."""
         for recorded in reversed(self.events):

@@ -26,6 +26,7 @@ from foldline.projections import (
     service_leases,
     service_recovery,
     service_sessions,
+    service_steering,
     service_stream,
 )
 from foldline.projections.service_guard import Guard

@@ -26,6 +26,7 @@ from foldline.processors.http_wire import (
     unpack_appends,
 )
 from foldline.projections.service_access import Appender
+from foldline.projections.service_approvers import answered_request, check_answer
 from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_writing import (
@@ -223,6 +224,7 @@ def _decoded(
         append = appended(wire, stamp=partial(stamped, caller))
         if isinstance(append, Append):
             check_role(caller, append.envelope, append.event)
+            check_answer(node.log, caller, append.envelope.session_id, append.event)
             check_blobs(node, caller, append.event)
         found.append(append)
     return found

@@ -62,8 +62,7 @@ def check_role(caller: Caller, envelope: Envelope, event: AnyEvent) -> None:
         Problem: 403.
     """
     name = type_of(event)
-    answers = isinstance(event, PermissionGranted | PermissionDenied)
-    if answers and event.decided_by == "PERSON" and "approve" not in caller.scopes:
+    if answered_request(event) is not None and "approve" not in caller.scopes:
         raise _lacking(caller, "approve", f"{name} by a person")
     if "own" in caller.scopes:
         return

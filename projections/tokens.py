@@ -5,6 +5,9 @@ A token is 256 bits of chance, shown once. The file is JSON:
     {"tokens": [{"token_id": "ci", "sha256": "9f86d0...", "tenant": "acme",
                  "scopes": ["read", "append"], "kind": "SERVICE", "actor_id": "ci"}]}
 
+A person's token may have `roles` besides: a request for permission can name those of which
+an answer needs one. A file without them is read as before.
+
 It is read again when it changes, so a token is given and taken back without a restart.
 """
 
@@ -79,6 +82,7 @@ class Token(BaseModel):
     kind: Kind
     actor_id: Annotated[str, Field(min_length=1, max_length=512)]
     expires_at: int | None = None
+    roles: frozenset[Annotated[str, Field(pattern=_NAME)]] = frozenset()
 
     def ended(self, now_s: float) -> bool:
         """Whether its time has passed."""
@@ -95,6 +99,7 @@ class Caller(BaseModel):
     scopes: frozenset[Scope]
     kind: str
     actor_id: str
+    roles: frozenset[str] = frozenset()
 
 
 class Tokens(Protocol):
@@ -185,6 +190,7 @@ def caller_of(token: Token) -> Caller:
         scopes=token.scopes,
         kind=token.kind,
         actor_id=token.actor_id,
+        roles=token.roles,
     )
 
 
@@ -250,6 +256,10 @@ def save(path: Path, tokens: Iterable[Token]) -> None:
     rows = [token.model_dump(mode="json", exclude_none=True) for token in tokens]
     for row in rows:
         row["scopes"].sort()
+        if row["roles"]:
+            row["roles"].sort()
+        else:
+            del row["roles"]  # so that a foldline that knows none can read the file
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -41,6 +41,7 @@ from foldline.cli.serve import serve
 from foldline.cli.sessions import sessions
 from foldline.cli.show import show
 from foldline.cli.states import state
+from foldline.cli.steering import cancel, steer
 from foldline.cli.tokens import tokens
 from foldline.cli.topics import topics
 from foldline.cli.tree import tree
@@ -86,6 +87,8 @@ for _name, _command in (
     ("state", state),
     ("tail", tail),
     ("append", append),
+    ("steer", steer),
+    ("cancel", cancel),
     ("fork", fork),
     ("diff", diff),
     ("tree", tree),

@@ -5,6 +5,7 @@
 """
 
 from foldline.errors import (
+    AnswerRefusedError,
     AppendRefusedError,
     BlobError,
     DecodeError,
@@ -17,6 +18,7 @@ from foldline.errors import (
     LogError,
     NoLogMetaError,
     NoRecordError,
+    NotAPersonError,
     RedactionError,
     ReplayError,
     SchemaError,
@@ -109,6 +111,8 @@ class UnknownTypeError(FoldlineError):
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (AppendRefusedError, NO),
+    (AnswerRefusedError, NO),
+    (NotAPersonError, NO),
     (SchemaError, NO),
     (LiveOwnerError, NO),
     (SessionExistsError, NO),

@@ -78,7 +78,6 @@ def show(
         context: Where to read and write.
     """
     from foldline.errors import NoRecordError  # late: --help does without
-
     from foldline.processors.kafka_rejected import Unreadable
 
     with _open(context) as topic:
@@ -152,8 +151,8 @@ def _place(at: str) -> tuple[int, int]:
 
 
 def _view(rejection: "Rejection") -> dict[str, Any]:
-    from foldline.projections.views import iso_time  # late: see above
     from foldline.processors.kafka_rejected import Unreadable
+    from foldline.projections.views import iso_time  # late: see above
     from foldline.schemas.topic_records import DeadLetter
 
     record = rejection.record

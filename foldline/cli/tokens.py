@@ -30,6 +30,7 @@ def add(
     *,
     tenant: str = "default",
     scope: tuple[str, ...],
+    role: tuple[str, ...] = (),
     kind: str = "SERVICE",
     actor: str | None = None,
     days: int | None = None,
@@ -43,6 +44,7 @@ def add(
         token_id: A name of your own for it: letters, digits and . _ -
         tenant: Whose sessions it sees, and its events belong to.
         scope: read, append, approve, own or admin; may be given several times.
+        role: A role of a person's, for requests that name who may answer; several times.
         kind: PERSON, SERVICE or HARNESS: as what its events are recorded.
         actor: As whom they are recorded; the token's name where not given.
         days: After how many days it ends.
@@ -59,6 +61,7 @@ def add(
         "sha256": digest_of(secret),
         "tenant": tenant,
         "scopes": scope,
+        "roles": role,
         "kind": kind,
         "actor_id": actor or token_id,
         "expires_at": None if days is None else int(time.time()) + days * DAY_S,
@@ -90,7 +93,8 @@ def list_(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
             context.out.record(_view(token))
         else:
             scopes = ",".join(sorted(token.scopes))
-            line = f"  {token.tenant}  {token.kind}  {token.actor_id}  {scopes}"
+            roles = "".join(f"  as {role}" for role in sorted(token.roles))
+            line = f"  {token.tenant}  {token.kind}  {token.actor_id}  {scopes}{roles}"
             context.out.line((token.token_id, "bold"), (line, ""))
     return OK
 
@@ -125,4 +129,5 @@ def _path(context: Context) -> Path:
 def _view(token: "Token") -> dict[str, object]:
     view = cast("dict[str, object]", token.model_dump(mode="json", exclude={"sha256"}))
     view["scopes"] = sorted(token.scopes)
+    view["roles"] = sorted(token.roles)
     return view

@@ -145,15 +145,6 @@ def test_tokens_are_added_listed_and_removed(
     assert json.loads(path.read_text()) == {"tokens": []}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["x y", "--scope", "read"],
-        ["x", "--scope", "root"],
-        ["x", "--scope", "read", "--tenant", "../up"],
-        ["x", "--scope", "read", "--kind", "AGENT"],
-    ],
-)
 def test_a_token_is_added_behind_whoever_changes_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +161,15 @@ def test_a_token_is_added_behind_whoever_changes_the_file(
     assert [token.token_id for token in load(path)] == ["first", "third", "second"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["x y", "--scope", "read"],
+        ["x", "--scope", "root"],
+        ["x", "--scope", "read", "--tenant", "../up"],
+        ["x", "--scope", "read", "--kind", "AGENT"],
+    ],
+)
 def test_a_token_that_means_nothing_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:

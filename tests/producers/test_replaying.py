@@ -1,11 +1,17 @@
 """Execution replay: nothing happens, and the first difference is named with its cause."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from foldline.errors import RecordedFailureError, ReplayError, SessionNotFoundError
+from foldline.errors import (
+    RecordedFailureError,
+    ReplayError,
+    SessionNotFoundError,
+    SubagentEndedError,
+)
 from foldline.producers.client import Client
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession
@@ -519,6 +525,55 @@ async def resume(log: FaultyLog, session_id: str, agent: Agent) -> None:
         async with turn:
             if not await until_it_waits(turn, agent):
                 turn.leave()
+
+
+async def delegating(session: OwnedSession, inputs: Inputs) -> None:
+    """A harness that has another agent work on a call."""
+    for opening in inputs.turns():
+        async with session.turn(opening.blocks) as turn:
+            await delegate(turn, inputs.model(in_two_steps))
+    await session.complete()
+
+
+async def in_two_steps(context: Any) -> ModelResponse:
+    if any(message.role == "tool" for message in context.messages):
+        return ModelResponse.of("It was found.")
+    return ModelResponse.of("", ToolRequest("look"))
+
+
+async def delegate(turn: Any, ask: Any) -> None:
+    while True:
+        context = await turn.context()
+        async with turn.model_call(context, model="m", provider="p") as call:
+            calls = await call.complete(await ask(context))
+        if not calls:
+            return
+        for asked in calls:
+            with suppress(SubagentEndedError):
+                child = await turn.subagent(asked, agent="looker", goal="Look.")
+                async with child.turn("Look.") as inner:
+                    await ask_twice(inner, overloaded_once())
+                await child.complete(said="found")
+            await turn.subagent_result(asked)
+
+
+async def test_a_subagent_is_not_made_again_and_its_own_session_replays(
+    log: FaultyLog,
+) -> None:
+    async with client(log) as opened:
+        owned = await opened.create(agent="a")
+        async with owned.turn("Find it.") as turn:
+            await delegate(turn, in_two_steps)
+        await owned.complete()
+    sessions = {summary.session_id for summary in log.sessions()}
+    report = await replay(log, owned.session_id, delegating)
+    assert report.divergence is None, report.divergence
+    assert (report.model_calls, report.not_given) == (2, ())
+    (child_id,) = sessions - {owned.session_id}
+    report = await replay(log, child_id, retrying)
+    assert report.divergence is not None
+    assert report.divergence.cause == PROMPT
+    assert {summary.session_id for summary in log.sessions()} == sessions
 
 
 async def test_a_fork_replays_from_its_fork_point(log: FaultyLog) -> None:

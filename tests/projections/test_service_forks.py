@@ -45,8 +45,8 @@ def story(served: Served) -> LogStory:
     return LogStory(served.node.log).given(created(), goal, started(), said("one"))
 
 
-def fork(client: httpx2.Client, session_id: str, **body: Any) -> Any:
-    return client.post(f"/sessions/{session_id}/fork", json=body)
+def fork(client: httpx2.Client, parent_id: str, **body: Any) -> Any:
+    return client.post(f"/sessions/{parent_id}/fork", json=body)
 
 
 def test_a_fork_is_made_by_its_seq_and_nobody_owns_it(

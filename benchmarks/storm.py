@@ -1,0 +1,192 @@
+"""The storm: sessions whose processes are killed and frozen at random; nothing is lost.
+
+    python benchmarks/storm.py --seeds 1000 --json
+    python benchmarks/storm.py --log kafka://127.0.0.1:9092 --seeds 20 --json
+    python benchmarks/storm.py --seed 17
+
+Seeded: sessions, tools, fates and what people say follow from the seed; the processes'
+own timing does not. On local files each seed has a log of its own. On Kafka all share
+the log that FOLDLINE_... describes, whose topics are there; its workers are started, and
+killed, here. The exit code is 1 where anything was lost, or done twice, or left undone.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from measure import options, say
+from storm_check import Outcome, check
+from storm_course import Course, StormError
+from storm_script import Script
+from storm_workers import Workers
+
+AT_ONCE_PER_CORE = 4
+"""A seed mostly waits: for leases, pauses, answers."""
+
+AT_ONCE_ON_KAFKA = 3
+SAID_EVERY_S = 5.0
+LOCAL = "sqlite:///"
+
+
+@dataclass(slots=True)
+class Storm:
+    """All seeds of one run: so many at once, each in a process of its own."""
+
+    log: str
+    folder: Path
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    total: Outcome = field(default_factory=Outcome)
+    failed: list[int] = field(default_factory=list[int])
+    running: dict[int, int] = field(default_factory=dict[int, int])
+    said_s: float = field(default_factory=time.monotonic)
+    done: int = 0
+
+    def go(self, seeds: Sequence[int], *, at_once: int) -> None:
+        """Run them all."""
+        left = list(reversed(seeds))
+        try:
+            while left or self.running:
+                while left and len(self.running) < at_once:
+                    self._begin(left.pop())
+                self._await_one()
+                self._say_how_far(len(seeds))
+        finally:
+            for pid in self.running:
+                os.kill(pid, signal.SIGTERM)
+
+    def _folder(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}"
+
+    def _begin(self, seed: int) -> None:
+        pid = os.fork()
+        if pid:
+            self.running[pid] = seed
+            return
+        code = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            self._be(seed)
+            code = 0
+        except BaseException:  # noqa: BLE001 - it is this process's end, and is told
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _be(self, seed: int) -> None:
+        """One seed, in its process; its outcome is a file."""
+        folder = self._folder(seed)
+        folder.mkdir(parents=True)
+        script = Script(seed, self.run, folder)
+        url = f"{LOCAL}{folder}/log.db" if self.log.startswith(LOCAL) else self.log
+        outcome = Outcome()
+        course = Course(url, script)
+        try:
+            course.run()
+        except StormError as error:
+            outcome.problems.append(str(error))
+        outcome.kills, outcome.freezes = course.kills, course.freezes
+        check(url, script, outcome)
+        (folder / "outcome").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+
+    def _await_one(self) -> None:
+        pid, status = os.wait()
+        seed = self.running.pop(pid, None)
+        if seed is None:
+            return
+        self.done += 1
+        outcome = self._outcome(seed)
+        self.total.add(outcome)
+        if status or outcome.problems:
+            self.failed.append(seed)
+            self._tell(seed, outcome)
+
+    def _outcome(self, seed: int) -> Outcome:
+        path = self._folder(seed) / "outcome"
+        if not path.exists():
+            return Outcome(problems=["it broke off; see above"])
+        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+
+    def _tell(self, seed: int, outcome: Outcome) -> None:
+        say(f"\nseed {seed} FAILED; its files: {self._folder(seed)}")
+        for problem in outcome.problems:
+            say(f"  {problem}")
+        lives = self._folder(seed) / "lives.log"
+        if lives.exists():
+            say(lives.read_text(encoding="utf-8")[-4_000:])
+        say(f"again: {sys.executable} {__file__} --log {self.log} --seed {seed}")
+
+    def _say_how_far(self, seeds: int) -> None:
+        if time.monotonic() - self.said_s < SAID_EVERY_S and self.done < seeds:
+            return
+        self.said_s = time.monotonic()
+        total = self.total
+        say(
+            f"{self.done}/{seeds} seeds  {total.sessions} sessions  {total.kills} kills  "
+            f"{total.freezes} freezes  {total.acknowledged} acknowledged  "
+            f"{len(self.failed)} failed"
+        )
+
+
+def last_line(storm: Storm, seeds: int) -> dict[str, Any]:
+    """What a program reads."""
+    total = storm.total
+    return {
+        "seeds": seeds,
+        "sessions": total.sessions,
+        "kills": total.kills,
+        "acknowledged_lost": total.acknowledged_lost,
+        "unsafe_twice": total.unsafe_twice,
+        "reconcilable_twice": total.reconcilable_twice,
+        "parked": total.parked,
+        "completed": total.completed,
+    }
+
+
+@contextmanager
+def kept_if_failed(folder: Path) -> Iterator[Path]:
+    """A folder that stays only where somebody has to look into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = tempfile.TemporaryDirectory(dir=folder, prefix="storm-", delete=False)
+    yield Path(made.name)
+
+
+def main() -> int:
+    """Run the storm."""
+    parser = options("Sessions whose processes are killed at random")
+    parser.add_argument("--log", default=LOCAL, help="its URL; local files by default")
+    parser.add_argument("--seeds", type=int, default=200, help="how many, from --from")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--at-once", type=int, help="how many seeds side by side")
+    arguments = parser.parse_args()
+    first, count = arguments.first, arguments.seeds
+    seeds = [arguments.seed] if arguments.seed is not None else range(first, first + count)
+    local = arguments.log.startswith(LOCAL)
+    cores = len(os.sched_getaffinity(0))
+    at_once = arguments.at_once or (
+        AT_ONCE_PER_CORE * cores if local else AT_ONCE_ON_KAFKA
+    )
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=arguments.folder, prefix="storm-"))
+    storm = Storm(arguments.log, folder)
+    gc.collect()
+    gc.freeze()  # what every forked process shares
+    if local:
+        storm.go(seeds, at_once=at_once)
+    else:
+        with Workers(folder) as workers:
+            storm.go(seeds, at_once=at_once)
+            storm.total.kills += workers.kills
+    return 0

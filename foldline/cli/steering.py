@@ -1,0 +1,120 @@
+"""`foldline steer` and `foldline cancel`: a person tells an agent what to do, or to stop."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from foldline.cli.clean import clean_line
+from foldline.cli.context import Context, find_session
+from foldline.cli.failures import OK, UsageError
+
+if TYPE_CHECKING:
+    from foldline.producers.owned import Session
+    from foldline.schemas.verdicts import Verdict
+
+    Append = Callable[[Session], Awaitable[Verdict]]
+
+MODES = ("INTERRUPT", "NEXT_TURN", "ON_IDLE")
+
+
+def steer(
+    session: str,
+    text: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    mode: str = MODES[0],
+    key: str | None = None,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Tell the agent of a session something, as the user of this system.
+
+    INTERRUPT: now; a tool that can be stopped is stopped, in whatever process it runs.
+    NEXT_TURN: in its next turn. ON_IDLE: once it is idle, in a turn of its own. It is
+    pending until the agent's next context shows it. Exit code 1 if the session has ended.
+
+    Args:
+        session: Its id, or the beginning of one.
+        text: What the agent is told.
+        mode: INTERRUPT, NEXT_TURN or ON_IDLE.
+        key: The same key again is the same steering.
+        context: Where to read and write.
+    """
+    wanted = mode.upper().replace("-", "_")
+    if wanted not in MODES:
+        raise UsageError("--mode", " or ".join(MODES))
+
+    async def said(view: "Session") -> "Verdict":
+        from foldline.producers.prepare import blocks_of  # late: --help does without
+        from foldline.schemas.derived import steering_id
+        from foldline.schemas.events import SteeringReceived
+
+        event_id = None if key is None else steering_id(view.session_id, key)
+        event = SteeringReceived(mode=wanted, idempotency_key=key, blocks=blocks_of(text))
+        return await view.append(event, event_id=event_id)
+
+    return _done(context, session, f"{wanted} steering", said)
+
+
+def cancel(
+    session: str,
+    /,
+    *,
+    turn: bool = False,
+    call: str | None = None,
+    reason: str = "",
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Ask the owner of a session to stop it, its open turn, or one call.
+
+    Its subagents that this is about are asked as well, wherever they run. A tool that
+    can be stopped is stopped; another one comes to its safe end.
+
+    Args:
+        session: Its id, or the beginning of one.
+        turn: Only the turn that is open.
+        call: Only the call with this id.
+        reason: Why; the log and the agent are told.
+        context: Where to read and write.
+    """
+    if turn and call is not None:
+        raise UsageError("cancel", "either --turn or --call ID")
+    target = "TURN" if turn else "SESSION" if call is None else "CALL"
+
+    async def asked(view: "Session") -> "Verdict":
+        return await view.cancel(reason, target=target, target_id=call)
+
+    return _done(context, session, f"cancellation of the {target.lower()}", asked)
+
+
+def _done(context: Context, session: str, what: str, append: "Append") -> int:
+    """Let a person append to a session, and print the verdict."""
+    from foldline.projections.views import verdict_view  # late: see above
+
+    verdict = asyncio.run(_appended(context, session, append))
+    if context.out.json:
+        context.out.record(verdict_view(verdict))
+    else:
+        context.out.line(
+            (f"{verdict.kind} ", "green"),
+            (clean_line(f"{what} in {verdict.session_id}, seq {verdict.seq}"), ""),
+        )
+    return OK
+
+
+async def _appended(context: Context, session: str, append: "Append") -> "Verdict":
+    from foldline.cli.fields import user_name  # late: see above
+    from foldline.errors import SessionNotFoundError
+    from foldline.producers.client import connect
+    from foldline.schemas.envelope import Actor
+
+    with context.reading() as log:
+        state = log.state(find_session(log, session))
+        if state is None:
+            raise SessionNotFoundError(session, log.url)
+        actor = Actor(kind="PERSON", id=user_name())
+        async with connect(
+            log, settings=context.settings(), actor=actor, tenant=state.tenant
+        ) as client:
+            return await append(await client.open(state.session_id))

@@ -1,0 +1,25 @@
+"""Two agents forked at event 50: the script is the test."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "experiments" / "5.py"
+
+
+@pytest.mark.parametrize("kind", ["memory:", "sqlite"])
+def test_two_agents_forked_at_50_part_and_their_parent_stays(
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = f"sqlite:///{tmp_path}/sessions.db" if kind == "sqlite" else kind
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), url])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert ended.value.code == 0, printed
+    assert "own_input_tokens     [200, 300]" in printed
