@@ -30,8 +30,8 @@ test: $(DEV) ## every test, two at a time (those on Kafka: see CONTRIBUTING.md)
 
 check: test lint types arrows ## test, lint, types and arrows
 
-bench: $(RUN) ## measure: append, fold, wake, disk (docs/benchmarks.md)
-	@for name in append fold wake disk; do \
+bench: $(RUN) ## measure: append, fold, wake, fork, disk (docs/benchmarks.md)
+	@for name in append fold wake fork disk; do \
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py --json $(ARGS) || exit 1; done
 
 bench-worker: $(RUN) ## measure the worker on a real broker beside its peers (Java, Maven; 15 minutes)

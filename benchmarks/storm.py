@@ -10,27 +10,33 @@ the log that FOLDLINE_... describes, whose topics are there; its workers are sta
 killed, here. The exit code is 1 where anything was lost, or done twice, or left undone.
 """
 
+import argparse
 import gc
 import json
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
-from measure import options, say
+from measure import options, say, table
 from storm_check import Outcome, check
 from storm_course import Course, StormError
+from storm_lives import settings
 from storm_script import Script
-from storm_workers import Workers
+from storm_workers import workers_killed
 
+SEEDS = 200
+SEEDS_QUICK = 20
 AT_ONCE_PER_CORE = 4
 """A seed mostly waits: for leases, pauses, answers."""
 
@@ -116,7 +122,8 @@ class Storm:
         path = self._folder(seed) / "outcome"
         if not path.exists():
             return Outcome(problems=["it broke off; see above"])
-        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+        read = json.loads(path.read_text(encoding="utf-8"))
+        return Outcome(**{**read, "types": Counter(read["types"])})
 
     def _tell(self, seed: int, outcome: Outcome) -> None:
         say(f"\nseed {seed} FAILED; its files: {self._folder(seed)}")
@@ -139,6 +146,13 @@ class Storm:
         )
 
 
+def tell_counts(storm: Storm) -> None:
+    """What happened, by how often."""
+    total = storm.total
+    say(f"{total.kills} kills, {total.freezes} freezes; recorded, and read back:")
+    say(table(("what", "times"), sorted(total.types.items())))
+
+
 def last_line(storm: Storm, seeds: int) -> dict[str, Any]:
     """What a program reads."""
     total = storm.total
@@ -154,39 +168,44 @@ def last_line(storm: Storm, seeds: int) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def kept_if_failed(folder: Path) -> Iterator[Path]:
-    """A folder that stays only where somebody has to look into it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = tempfile.TemporaryDirectory(dir=folder, prefix="storm-", delete=False)
-    yield Path(made.name)
+def parsed() -> argparse.Namespace:
+    """What it was told."""
+    parser = options("Sessions whose processes are killed at random")
+    parser.add_argument("--log", default=LOCAL, help="its URL; local files by default")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--at-once", type=int, help="how many side by side")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        arguments.first, arguments.seeds = arguments.seed, 1
+    elif arguments.quick:
+        arguments.seeds = min(arguments.seeds, SEEDS_QUICK)
+    return arguments
 
 
 def main() -> int:
     """Run the storm."""
-    parser = options("Sessions whose processes are killed at random")
-    parser.add_argument("--log", default=LOCAL, help="its URL; local files by default")
-    parser.add_argument("--seeds", type=int, default=200, help="how many, from --from")
-    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
-    parser.add_argument("--seed", type=int, help="this one alone")
-    parser.add_argument("--at-once", type=int, help="how many seeds side by side")
-    arguments = parser.parse_args()
-    first, count = arguments.first, arguments.seeds
-    seeds = [arguments.seed] if arguments.seed is not None else range(first, first + count)
+    arguments = parsed()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     local = arguments.log.startswith(LOCAL)
-    cores = len(os.sched_getaffinity(0))
-    at_once = arguments.at_once or (
-        AT_ONCE_PER_CORE * cores if local else AT_ONCE_ON_KAFKA
-    )
+    at_once = AT_ONCE_PER_CORE * len(os.sched_getaffinity(0)) if local else AT_ONCE_ON_KAFKA
+    at_once = arguments.at_once or at_once
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=arguments.folder, prefix="storm-"))
-    storm = Storm(arguments.log, folder)
+    storm = Storm(arguments.log, Path(mkdtemp(dir=arguments.folder, prefix="storm-")))
+    settings()
     gc.collect()
     gc.freeze()  # what every forked process shares
-    if local:
+    with nullcontext() if local else workers_killed(arguments.log, storm.folder) as killed:
         storm.go(seeds, at_once=at_once)
-    else:
-        with Workers(folder) as workers:
-            storm.go(seeds, at_once=at_once)
-            storm.total.kills += workers.kills
-    return 0
+    storm.total.kills += sum(killed or ())
+    tell_counts(storm)
+    if not storm.failed:
+        rmtree(storm.folder)
+    if arguments.json:
+        print(json.dumps(last_line(storm, len(seeds))))
+    return 1 if storm.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

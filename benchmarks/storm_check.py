@@ -14,7 +14,6 @@ from storm_script import Script
 
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
-from foldline.processors.stored import AuditableLog
 from foldline.processors.verify import verify
 from foldline.projections.building import build
 from foldline.projections.context import Sources
@@ -39,7 +38,7 @@ class Outcome:
     sessions: int = 0
     kills: int = 0
     freezes: int = 0
-    events: int = 0
+    types: Counter[str] = field(default_factory=Counter[str])
     acknowledged: int = 0
     acknowledged_lost: int = 0
     unsafe_twice: int = 0
@@ -53,7 +52,7 @@ class Outcome:
         self.sessions += other.sessions
         self.kills += other.kills
         self.freezes += other.freezes
-        self.events += other.events
+        self.types.update(other.types)
         self.acknowledged += other.acknowledged
         self.acknowledged_lost += other.acknowledged_lost
         self.unsafe_twice += other.unsafe_twice
@@ -75,9 +74,8 @@ def check(url: str, script: Script, outcome: Outcome) -> None:
             _check_session(log, script, session_id, outcome)
         _check_acknowledged(log, script, outcome)
         _check_twice(script, outcome)
-        if isinstance(log, AuditableLog):
-            report = verify(log, script.sessions)
-            outcome.expect(f"verify: {report}", holds=report.ok)
+        report = verify(log, script.sessions)
+        outcome.expect(f"verify: {report}", holds=report.ok)
     finally:
         log.close()
 
@@ -89,7 +87,10 @@ def _check_session(log: Log, script: Script, session_id: str, outcome: Outcome) 
         return
     events = list(log.events(session_id))
     outcome.sessions += 1
-    outcome.events += len(events)
+    outcome.types.update(recorded.type for recorded in events)
+    outcome.types["second attempts"] += sum(
+        isinstance(r.event, ToolExecutionStarted) and r.event.attempt > 1 for r in events
+    )
     _check_end(state, outcome)
     seqs = [recorded.seq for recorded in events]
     dense = seqs == list(range(1, len(events) + 1)) and state.seq == len(events)

@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import storm_lives as lives
 from storm_script import Script
@@ -34,13 +34,17 @@ DISTURBED_MAX = 4
 
 PEACE_LIMIT_S = 120
 WOKEN_LIMIT_S = 20
-LOOK_EVERY_S = 0.01
+LOOK_EVERY_S = 0.02
+
+AROUND_EFFECTS = 0.5
+"""How many of the named points are around an effect or the settling of one."""
 
 LOCKED = ("CP_APPEND_BEFORE_COMMIT", "CP_APPEND_AFTER_COMMIT")
 """Frozen in the first, a process holds a file's lock: nobody appends until it wakes."""
 
 _ELSEWHERE = ("CP_WORKER", "CP_RESTORE", "CP_IMPORT", "CP_SUBAGENT")
 _ON_KAFKA = "CP_KAFKA"
+_EFFECTS = ("CP_TOOL", "CP_RECOVER")
 
 
 class StormError(Exception):
@@ -101,7 +105,7 @@ class Course:
     def _live(self, name: str, life: Life) -> None:
         """One life and its fate; the next begins a little later, beside it or after it."""
         fate, moment_s = self.chance.random(), 0.02 + 0.35 * self.chance.random()
-        point = f"{self.chance.choice(self._points())}:{self.chance.randint(1, 6)}"
+        point = self._point()
         if fate < 0.45:
             self._start(name, life, {"FOLDLINE_CRASH_AT": point})
         elif fate < 0.6:
@@ -115,10 +119,14 @@ class Course:
                 self._signal(pid, signal.SIGSTOP)
         self._wait(0.25 * self.chance.random())
 
-    def _points(self) -> list[str]:
+    def _point(self) -> str:
+        """A crash point, half of the time one around an effect, and a small number."""
         local = not self.url.startswith("kafka")
         apart = (*_ELSEWHERE, _ON_KAFKA) if local else _ELSEWHERE
-        return sorted(name for name in faults.CRASH_POINTS if not name.startswith(apart))
+        names = sorted(n for n in faults.CRASH_POINTS if not n.startswith(apart))
+        if self.chance.random() < AROUND_EFFECTS:
+            names = [name for name in names if name.startswith(_EFFECTS)]
+        return f"{self.chance.choice(names)}:{self.chance.randint(1, 4)}"
 
     # --- peace -----------------------------------------------------------------------
 
@@ -144,10 +152,10 @@ class Course:
 
     def _start(self, name: str, life: Life, fate: Mapping[str, str] | None = None) -> int:
         pid = os.fork()
-        if pid:
-            self.living[pid] = name
-            return pid
-        _be(life, fate or {}, self.script)
+        if not pid:
+            _be(life, fate or {}, self.script)
+        self.living[pid] = name
+        return pid
 
     def _signal(self, pid: int, number: int) -> None:
         if pid in self.living:
@@ -198,7 +206,7 @@ class Course:
         self.living.clear()
 
 
-def _be(life: Life, fate: Mapping[str, str], script: Script) -> "Any":
+def _be(life: Life, fate: Mapping[str, str], script: Script) -> NoReturn:
     """Live it, in the forked process, and end with it."""
     code = 1
     try:

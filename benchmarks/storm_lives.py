@@ -6,9 +6,9 @@ is killed before. What the log acknowledged, to whomever, is written down at onc
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import cache
 
 from storm_script import Script, toolbox
 
@@ -16,13 +16,15 @@ from foldline.errors import (
     AppendRefusedError,
     FencedError,
     LiveOwnerError,
+    LogUnavailableError,
+    PendingSteeringError,
     SessionExistsError,
     SessionNotFoundError,
 )
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import Client, connect
-from foldline.producers.model import ModelResponse
+from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession, Session
 from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.tools import PendingCall, Toolbox, Waiting
@@ -32,15 +34,18 @@ from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.resuming import ResumePolicy
 from foldline.projections.stalled import PARK_QUESTION
 from foldline.schemas.recorded import Append
-from foldline.schemas.state import CREATED, ENDED, SUSPENDED, Request, SessionState
+from foldline.schemas.state import CREATED, ENDED, SUSPENDED, PendingRequest, SessionState
 from foldline.schemas.verdicts import CLOSED, Verdict
 from foldline.settings import Settings
+
+Answers = Sequence[Sequence[ToolRequest]]
+"""What the model asks for, answer by answer."""
 
 LEASE_TTL_MS = 350
 LEASE_RENEW_MS = 70
 START_BY_MS = 150
 APPROVAL_WAIT_S = 0.4
-SWEEP_EVERY_MS = 50
+SWEEP_EVERY_MS = 80
 PAUSES = ResumePolicy(pause_ms=20, pause_max_ms=200)
 LIMITS = RecoveryPolicy(resumes_max=6, attempts_max=4)
 """Low enough that a few sessions are parked, high enough that most are not."""
@@ -48,13 +53,17 @@ LIMITS = RecoveryPolicy(resumes_max=6, attempts_max=4)
 PATIENT = RecoveryPolicy(resumes_max=1_000, attempts_max=1_000)
 """Of a harness: whether to ask a person about a turn is recovery's to say."""
 
-ANSWERED = 0.7
-"""How many questions a person answers in the end; the others stay parked."""
+ANSWERED = 0.5
+"""How many of recovery's questions a person answers; the others stay as they are."""
+
+DECIDED = 0.96
+"""How many requests for permission a person decides about."""
 
 LONG = 60
 """How many events there are before somebody has enough of a turn."""
 
 
+@cache
 def settings() -> Settings:
     """Those of every process: short leases, beside what the environment says."""
     return Settings(
@@ -63,7 +72,7 @@ def settings() -> Settings:
 
 
 @asynccontextmanager
-async def connected(url: str, script: Script) -> AsyncIterator[Client]:
+async def connected(url: str, script: Script) -> AsyncGenerator[Client]:
     """A client; what its log acknowledges is written down before it is told."""
     log = await asyncio.to_thread(open_log, url, settings=settings())
     _tell(log, script)
@@ -104,8 +113,8 @@ async def work(client: Client, script: Script, session_id: str) -> None:
         owned = await _owned(client, session_id, tools)
         if owned is not None:
             await _bring_to_its_end(owned, tools, script)
-    except FencedError:
-        return  # somebody else goes on
+    except (FencedError, LogUnavailableError):
+        return  # somebody else goes on, or the next one does
 
 
 async def _owned(client: Client, session_id: str, tools: Toolbox) -> OwnedSession | None:
@@ -133,17 +142,25 @@ async def _bring_to_its_end(owned: OwnedSession, tools: Toolbox, script: Script)
     state = await owned.state()
     if state.status in ENDED:
         return
-    if state.turn is not None or state.status == CREATED:
-        turn = await owned.resume_turn() if state.turn else owned.turn("go")
-        async with turn:
-            await _go_on(turn, tools, script.answers(owned.session_id))
-            if (await owned.state()).requests:
-                await owned.suspend("a person is asked")
-                return
-    await owned.complete()
+    resumes = state.turn is not None
+    goes_on = resumes or state.status == CREATED
+    while True:
+        if goes_on:
+            turn = await owned.resume_turn() if resumes else owned.turn("go")
+            async with turn:
+                await _go_on(turn, tools, script.answers(owned.session_id))
+                if (await owned.state()).requests:
+                    await owned.suspend("a person is asked")
+                    return
+        try:
+            await owned.complete()
+        except PendingSteeringError:
+            resumes, goes_on = False, True  # it came last: one more turn takes it up
+        else:
+            return
 
 
-async def _go_on(turn: Turn, tools: Toolbox, answers: Sequence[Any]) -> None:
+async def _go_on(turn: Turn, tools: Toolbox, answers: Answers) -> None:
     """The agent loop: as many answers as the context does not show yet."""
     calls = await turn.open_calls()
     while True:
@@ -153,7 +170,7 @@ async def _go_on(turn: Turn, tools: Toolbox, answers: Sequence[Any]) -> None:
         if turn.cancelled:
             return
         said = sum(message.role == "assistant" for message in context.messages)
-        requests = answers[said] if said < len(answers) else []
+        requests = answers[said] if said < len(answers) else ()
         async with turn.model_call(context, model="scripted") as call:
             calls = await call.complete(ModelResponse.of(f"answer {said}", *requests))
         if not calls and not (calls := await turn.open_calls()):
@@ -243,12 +260,12 @@ def _is_for_harness(state: SessionState) -> bool:
 # --- people --------------------------------------------------------------------------
 
 
-def answers(script: Script, state: SessionState, request: Request) -> bool:
+def answers(script: Script, state: SessionState, request: PendingRequest) -> bool:
     """Whether a person answers a request: the same today and tomorrow."""
+    chance = random.Random(f"answer {script.seed} {request.request_id}").random()
     if request.kind != "INPUT":
-        return True
-    chance = random.Random(f"answer {script.seed} {request.request_id}")
-    if chance.random() > ANSWERED:
+        return chance < DECIDED
+    if chance > ANSWERED:
         return False
     if request.request_id.startswith(PARK_QUESTION):
         return True
@@ -262,12 +279,12 @@ async def people(url: str, script: Script) -> None:
     chance = random.Random(f"people {script.seed}")
     async with connected(url, script) as client:
         while True:
-            await asyncio.sleep(chance.random() * 0.12)
+            await asyncio.sleep(0.03 + chance.random() * 0.15)
             try:
                 view = await client.open(chance.choice(script.sessions))
                 await _say(view, script, chance)
-            except (SessionNotFoundError, AppendRefusedError):
-                continue  # not there yet; or somebody came first, which the verdict says
+            except (SessionNotFoundError, AppendRefusedError, LogUnavailableError):
+                continue  # not there yet, not now; or somebody came first
 
 
 async def _say(view: Session, script: Script, chance: random.Random) -> None:
@@ -291,7 +308,7 @@ async def _say(view: Session, script: Script, chance: random.Random) -> None:
             pass
 
 
-async def _answer(view: Session, request: Request, chance: random.Random) -> None:
+async def _answer(view: Session, request: PendingRequest, chance: random.Random) -> None:
     if request.kind != "INPUT":
         decide = view.grant if chance.random() < 0.6 else view.deny
         await decide(request.request_id)

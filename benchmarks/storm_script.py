@@ -97,7 +97,10 @@ class Script:
 
     def effects(self) -> list[Effect]:
         """All that tools did: the ledger's lines, and what is done by its being there."""
-        noted = [Effect(*line[:2], int(line[2]), line[3]) for line in self.lines("ledger")]
+        noted = [
+            Effect(tool, session_id, int(number), operation_id)
+            for tool, session_id, number, operation_id, _ in self.lines("ledger")
+        ]
         done = [path.name.split("@") for path in self.folder.glob("did@*")]
         return noted + [
             Effect("deduplicated", session_id, int(number), operation_id)

@@ -146,6 +146,11 @@ class Partition:
         self._answers.counters = Counters()
 
     @property
+    def input_offset(self) -> int:
+        """The offset of `appends` to admit next."""
+        return self._input_offset
+
+    @property
     def position(self) -> Position:
         """Where it stands after the last commit (or refold)."""
         return Position(self._at_input, self._at_event, self._at_rules)

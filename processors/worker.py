@@ -120,7 +120,8 @@ class Worker:
             self.consumer,
             topic=self._names.appends,
             batch_max=setup.settings.batch_max,
-            runs=lambda index: self.assignment.running(index) is not None,
+            next_offset=self.assignment.next_offset,
+            rewind=self.assignment.rewind,
             on_error=self._on_record_error,
         )
         self._verdicts = VerdictSender(

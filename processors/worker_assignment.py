@@ -144,6 +144,11 @@ class Assignment:
         owned = self.owned.get(index)
         return owned.partition if owned and owned.phase == RUNNING else None
 
+    def next_offset(self, index: int) -> int | None:
+        """The offset of `appends` to admit next, if records of it may be taken."""
+        partition = self.running(index)
+        return None if partition is None else partition.input_offset
+
     def rewind(self, index: int) -> None:
         """Fetch again from where the partition stands: its batch was dropped."""
         owned = self.owned.get(index)

@@ -1,5 +1,12 @@
-"""What a worker takes in: batches of records, and of them what is its own to admit."""
+"""What a worker takes in: batches of records, and of them what is its own to admit.
 
+An append that was skipped would never get an answer, and nobody would know. So a batch
+begins where its partition stands and has no hole in it. Where the client gives a later
+record than the next one, that is fetched once more; only if the log really has a hole
+there (retention, another system's transaction markers) does the partition go on behind.
+"""
+
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +18,8 @@ from foldline.processors.kafka_records import Incoming
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+_logger = logging.getLogger("foldline.worker")
 
 CONSUME_STEP = 100
 """How many records are taken over at once, so that a batch's bytes stay bounded."""
@@ -26,7 +35,9 @@ class Intake:
         consumer: the member of the group.
         topic: `appends`.
         batch_max: how many records a batch has at the most.
-        runs: whether a partition is ours now, and restored.
+        next_offset: where a partition stands; None if it is not ours now, or does not
+            run.
+        rewind: fetches a partition again from where it stands.
         on_error: is told of what came in the place of a record.
     """
 
@@ -36,13 +47,16 @@ class Intake:
         *,
         topic: str,
         batch_max: int,
-        runs: Callable[[int], bool],
+        next_offset: Callable[[int], int | None],
+        rewind: Callable[[int], None],
         on_error: Callable[["Message", KafkaError], None],
     ) -> None:
         self._consumer = consumer
         self._topic = topic
         self._batch_max = batch_max
-        self._runs = runs
+        self._next_offset = next_offset
+        self._rewind = rewind
+        self._holes: dict[int, tuple[int, int]] = {}
         self._on_error = on_error
 
     def take(self, *, wait_ms: int) -> list["Message"]:
@@ -77,6 +91,7 @@ class Intake:
     def owned(self, messages: Iterable["Message"]) -> tuple[dict[int, list[Incoming]], int]:
         """Records of partitions that are ours and run, in order; and how many are not."""
         records: dict[int, list[Incoming]] = {}
+        following: dict[int, int | None] = {}
         dropped = 0
         for message in messages:
             error = message.error()
@@ -84,15 +99,19 @@ class Intake:
                 self._on_error(message, error)
                 continue
             index = cast("int", message.partition())
-            batch = records.get(index)
-            if batch is None:
-                if not self._runs(index):
-                    dropped += 1
-                    continue
-                batch = records[index] = []
-            batch.append(
+            offset = cast("int", message.offset())
+            if index not in following:
+                following[index] = self._next_offset(index)
+            expected = following[index]
+            if expected is not None and offset > expected:
+                expected = following[index] = self._behind_hole(index, expected, offset)
+            if expected is None or offset < expected:
+                dropped += 1
+                continue
+            following[index] = offset + 1
+            records.setdefault(index, []).append(
                 Incoming(
-                    cast("int", message.offset()),
+                    offset,
                     message.timestamp()[1] * 1000,
                     message.key(),
                     message.value(),
@@ -100,6 +119,25 @@ class Intake:
                 )
             )
         return records, dropped
+
+    def _behind_hole(self, index: int, expected: int, offset: int) -> int | None:
+        """Where to go on: at the record that came if it came again, else nowhere yet."""
+        if self._holes.get(index) == (expected, offset):
+            _logger.warning(
+                "%s [%d] has no records %d to %d", self._topic, index, expected, offset - 1
+            )
+            del self._holes[index]
+            return offset
+        _logger.warning(
+            "%s [%d]: offset %d was to come, %d came; it is fetched again",
+            self._topic,
+            index,
+            expected,
+            offset,
+        )
+        self._holes[index] = (expected, offset)
+        self._rewind(index)
+        return None
 
     def ends(self, indices: Iterable[int]) -> dict[int, int]:
         """The ends of partitions, as their last fetches told them."""

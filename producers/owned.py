@@ -18,8 +18,14 @@ from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import blocks_of
 from foldline.producers.recover import Recovery, RecoveryReport
 from foldline.producers.session import Said, View
-from foldline.producers.subagents import Children, settle_subagents
-from foldline.producers.tools import PendingCall, Toolbox
+from foldline.producers.subagents import (
+    Assignment,
+    Children,
+    begin_subagent,
+    result_of_subagent,
+    settle_subagents,
+)
+from foldline.producers.tools import PendingCall, Toolbox, ToolResult
 from foldline.producers.turn import Turn
 from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.steering import wants_turn
@@ -121,7 +127,7 @@ class OwnedSession(Session):
         state: SessionState,
         *,
         forks: Forks,
-        children: Children,
+        children: "Children[OwnedSession]",
         appender: Appender,
         claim: Verdict,
     ) -> None:
@@ -168,7 +174,6 @@ class OwnedSession(Session):
             self._history,
             turn_id=turn_id,
             opening=opening,
-            children=self._children,
         )
 
     async def steered_turn(self, *, wait_s: float = 0.0) -> Turn | None:
@@ -202,7 +207,6 @@ class OwnedSession(Session):
             self._owner,
             self._history,
             turn_id=state.turn.turn_id,
-            children=self._children,
         )
 
     async def recover(
@@ -301,6 +305,50 @@ class OwnedSession(Session):
     async def expire_steering(self, reason: str) -> None:
         """Say of all steering that is pending that it will not be applied, and why."""
         await expire_steering(self._owner, reason)
+
+    async def subagent(
+        self,
+        call: PendingCall,
+        *,
+        agent: str,
+        goal: Said = (),
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> "OwnedSession":
+        """Begin, or go on with, a session of another agent that works on a call.
+
+        It is this client's to run: turns, tools, `complete` with the answer. Its id
+        follows from the call, so that the same again after a crash is the same child.
+        `subagent_result` then gives what the call came to. It may outlive the turn.
+
+        Args:
+            call: that the model asked for, and that has not run.
+            agent: the child's agent.
+            goal: what it is to reach.
+            instructions: its instructions.
+            tools: its tools.
+            labels: its labels.
+
+        Raises:
+            SubagentEndedError: it was begun before, and has ended.
+            LiveOwnerError: it was begun before, and is at work in some process.
+            AppendRefusedError: the call may not begin: it waits for permission, say.
+        """
+        assignment = Assignment(agent, goal, instructions, tools, labels)
+        return await begin_subagent(self._owner, self._children, call, assignment)
+
+    async def subagent_result(self, call: PendingCall) -> ToolResult:
+        """Wait for the end of the child that works on a call, in whatever process.
+
+        A stop of the call, the turn or the session is handed on to it. Steering that
+        interrupts ends the waiting, not the child: the call is then `Backgrounded`.
+
+        Raises:
+            SessionNotFoundError: no child works on it.
+            FencedError: another owner has this session.
+        """
+        return await result_of_subagent(self._owner, call)
 
     async def settle_subagents(self) -> list[str]:
         """Complete the calls of subagents that have ended; gives the ids of the others."""

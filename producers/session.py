@@ -27,6 +27,7 @@ from foldline.producers.prepare import Draft, Said, blocks_of
 from foldline.producers.stopping import stop_as_asked
 from foldline.projections.answering import PERSON, denied, edit_problem, granted
 from foldline.schemas.blocks import Blob
+from foldline.schemas.derived import steering_id
 from foldline.schemas.events import (
     CancellationRequested,
     GoalSet,

@@ -17,7 +17,7 @@ A turn may end, and the parent's owner be replaced, while a child goes on.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from foldline.errors import (
     AppendRefusedError,
@@ -31,7 +31,7 @@ from foldline.producers.calls import result_in_log
 from foldline.producers.forking import label_pairs
 from foldline.producers.identity import derived_id, operation_id
 from foldline.producers.ownership import Ownership
-from foldline.producers.prepare import blocks_of
+from foldline.producers.prepare import Said, blocks_of
 from foldline.producers.stopping import stop_as_asked
 from foldline.producers.tools import Backgrounded, PendingCall, Toolbox, ToolResult
 from foldline.projections.steering import is_interrupted
@@ -59,25 +59,33 @@ from foldline.schemas.events import (
     ToolsDeclared,
 )
 from foldline.schemas.state import NOT_BEGUN, SessionState
-
-if TYPE_CHECKING:
-    from foldline.producers.owned import OwnedSession
-    from foldline.producers.session import Said
+from foldline.schemas.verdicts import Verdict
 
 EFFECT = "UNSAFE"
 """What repeating a subagent's call does: nobody knows what all it did."""
 
 
-class Children(Protocol):
+class Child(Protocol):
+    """A child session, as its parent needs it."""
+
+    async def append_all(self, events: Sequence[KnownEvent]) -> list[Verdict]:
+        """Record several events of its owner in one batch."""
+        ...
+
+
+Child_co = TypeVar("Child_co", bound=Child, covariant=True)
+
+
+class Children(Protocol[Child_co]):
     """Makes sessions for the client that keeps them, or takes over what it made."""
 
-    async def make(self, session_id: str, events: Sequence[KnownEvent]) -> "OwnedSession":
+    async def make(self, session_id: str, events: Sequence[KnownEvent]) -> Child_co:
         """Make a session that begins with these events, and own it."""
         ...
 
     async def take(
         self, session_id: str, *, steal: bool = False, reason: str = ""
-    ) -> "OwnedSession":
+    ) -> Child_co:
         """Become the owner of a session that is there."""
         ...
 
@@ -87,8 +95,8 @@ class Assignment:
     """What a child is made with."""
 
     agent: str
-    goal: "Said" = ()
-    instructions: "Said" = ()
+    goal: Said = ()
+    instructions: Said = ()
     tools: Toolbox | None = None
     labels: Mapping[str, str] | None = None
 
@@ -112,12 +120,10 @@ def child_id(session_id: str, call_id: str) -> str:
 
 async def begin_subagent(
     owner: Ownership,
-    children: Children,
+    children: Children[Child_co],
     call: PendingCall,
     assignment: Assignment,
-    *,
-    turn_id: str,
-) -> "OwnedSession":
+) -> Child_co:
     """Steps 1 to 3; the same again goes on with the same child.
 
     Raises:
@@ -128,7 +134,7 @@ async def begin_subagent(
     """
     name = child_id(owner.session_id, call.call_id)
     state = await owner.state()
-    await _announce(owner, call, name, state, turn_id=turn_id)
+    await _announce(owner, call, name, state)
     crash_point("CP_SUBAGENT_AFTER_STARTED")
     child = await _made(owner, children, call, assignment, name)
     crash_point("CP_SUBAGENT_AFTER_CREATED")
@@ -139,7 +145,7 @@ async def begin_subagent(
 
 
 async def _announce(
-    owner: Ownership, call: PendingCall, name: str, state: SessionState, *, turn_id: str
+    owner: Ownership, call: PendingCall, name: str, state: SessionState
 ) -> None:
     """Step 1, or what is missing of it."""
     known = state.calls.get(call.call_id)
@@ -167,16 +173,17 @@ async def _announce(
             ToolBackgrounded(call_id=call.call_id, attempt=attempt, handle=handle)
         )
     if events:
+        turn_id = state.turn.turn_id if state.turn else None
         await owner.decide([owner.draft(event, turn_id=turn_id) for event in events])
 
 
 async def _made(
     owner: Ownership,
-    children: Children,
+    children: Children[Child_co],
     call: PendingCall,
     assignment: Assignment,
     name: str,
-) -> "OwnedSession":
+) -> Child_co:
     """Step 2: the child, made now or before; a set-up that was torn is made whole."""
     created = SessionCreated(
         agent=assignment.agent,

@@ -1,9 +1,9 @@
 """A turn: from a trigger to the agent's being idle again, and the model calls in it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from foldline.errors import (
     BlobError,
@@ -12,7 +12,6 @@ from foldline.errors import (
     FoldlineError,
     LogError,
     RedactionError,
-    ReplayError,
     UncertainAppendError,
 )
 from foldline.faults import crash_point
@@ -24,14 +23,8 @@ from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.ownership import Ownership
 from foldline.producers.permission import Asking
 from foldline.producers.policies import ApprovalLimits, ApprovalPolicy
-from foldline.producers.prepare import Draft, Said
+from foldline.producers.prepare import Draft
 from foldline.producers.stopping import stop_as_asked
-from foldline.producers.subagents import (
-    Assignment,
-    Children,
-    begin_subagent,
-    result_of_subagent,
-)
 from foldline.producers.tool_run import ToolRun
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult, parse_arguments
 from foldline.projections.context import (
@@ -58,9 +51,6 @@ from foldline.schemas.events import (
 )
 from foldline.schemas.state import SessionState
 
-if TYPE_CHECKING:
-    from foldline.producers.owned import OwnedSession
-
 
 class Turn:
     """An open turn of an owned session. An async context manager: its end is recorded.
@@ -77,7 +67,6 @@ class Turn:
         *,
         turn_id: str,
         opening: Sequence[Draft] = (),
-        children: Children | None = None,
     ) -> None:
         self.turn_id = turn_id
         self.interrupted = ""
@@ -86,7 +75,6 @@ class Turn:
         self._owner = owner
         self._history = history
         self._opening = opening
-        self._children = children
         self._over = False
         self._cancelled = ""
 
@@ -258,58 +246,6 @@ class Turn:
         self.parked = run.parked
         self._cancelled = self._cancelled or run.cancelled
         return results
-
-    # --- subagents -------------------------------------------------------------------
-
-    async def subagent(
-        self,
-        call: PendingCall,
-        *,
-        agent: str,
-        goal: Said = (),
-        instructions: Said = (),
-        tools: Toolbox | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> "OwnedSession":
-        """Begin, or go on with, a session of another agent that works on a call.
-
-        It is this client's to run: turns, tools, `complete` with the answer. Its id
-        follows from the call, so that the same again after a crash is the same child.
-        `subagent_result` then gives what the call came to.
-
-        Args:
-            call: that the model asked for, and that has not run.
-            agent: the child's agent.
-            goal: what it is to reach.
-            instructions: its instructions.
-            tools: its tools.
-            labels: its labels.
-
-        Raises:
-            SubagentEndedError: it was begun before, and has ended.
-            LiveOwnerError: it was begun before, and is at work in some process.
-            AppendRefusedError: the call may not begin: it waits for permission, say.
-            ReplayError: in a replay; a child is a session of its own there.
-        """
-        if self._children is None:
-            reason = "a subagent is a session of its own: replay that"
-            raise ReplayError(self._owner.session_id, reason)
-        assignment = Assignment(agent, goal, instructions, tools, labels)
-        return await begin_subagent(
-            self._owner, self._children, call, assignment, turn_id=self.turn_id
-        )
-
-    async def subagent_result(self, call: PendingCall) -> ToolResult:
-        """Wait for the end of the child that works on a call, in whatever process.
-
-        A stop of the call, the turn or the session is handed on to it. Steering that
-        interrupts ends the waiting, not the child: the call is then `Backgrounded`.
-
-        Raises:
-            SessionNotFoundError: no child works on it.
-            FencedError: another owner has this session.
-        """
-        return await result_of_subagent(self._owner, call)
 
     async def _stop_children(self) -> None:
         """Hand a cancellation on to the subagents that it is about."""

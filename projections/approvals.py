@@ -5,6 +5,9 @@ the request, and the call that it is about. A subagent's request is shown under 
 at the root of its tree; the answer goes to the session that asked.
 """
 
+import math
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -102,16 +105,34 @@ class PendingList(BaseModel):
 class Inbox:
     """What waits in all sessions of a tenant, looked at again and again.
 
-    A session whose seq is as it was is not read again. Not for more than one thread.
+    A session whose seq is as it was is not read again. For any number of threads.
     """
 
     def __init__(self, log: Log, *, tenant: str | None = None) -> None:
         self._log = log
         self._tenant = tenant
         self._known: dict[str, tuple[int, list[Pending]]] = {}
+        self._lock = threading.Lock()
+        self._last = PendingList(requests=[], more=False)
+        self._looked_s = -math.inf
 
     def look(self, *, limit: int | None = None) -> PendingList:
         """What waits now; with a limit, at most so many."""
+        with self._lock:
+            whole = self._look()
+        cut = whole.requests[:limit]
+        more = whole.more or len(whole.requests) > len(cut)
+        return PendingList(requests=cut, more=more)
+
+    def recent(self, *, within_ms: int) -> PendingList:
+        """What waited at a moment that is no longer ago: many may ask for it at once."""
+        with self._lock:
+            if time.monotonic() - self._looked_s >= within_ms / 1000:
+                self._look()
+            return self._last
+
+    def _look(self) -> PendingList:
+        began_s = time.monotonic()
         known: dict[str, tuple[int, list[Pending]]] = {}
         more = False
         for status in ASKING:
@@ -128,8 +149,8 @@ class Inbox:
                 known[summary.session_id] = before
         self._known = known
         found = in_order(pending for _, part in known.values() for pending in part)
-        cut = found if limit is None else found[:limit]
-        return PendingList(requests=cut, more=more or len(found) > len(cut))
+        self._last, self._looked_s = PendingList(requests=found, more=more), began_s
+        return self._last
 
     def _read(self, session_id: str) -> list[Pending]:
         state = self._log.state(session_id)

@@ -26,7 +26,7 @@ from foldline.processors.http_wire import (
     unpack_appends,
 )
 from foldline.projections.service_access import Appender
-from foldline.projections.service_approvers import answered_request, check_answer
+from foldline.projections.service_approvers import check_answer
 from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_writing import (

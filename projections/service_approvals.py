@@ -18,15 +18,14 @@ from foldline.processors.http_wire import INT64_MAX
 from foldline.projections.answering import denied, edit_problem, granted, verb_problem
 from foldline.projections.approvals import (
     LOOKED_AT_MAX,
-    Inbox,
     PendingList,
     pending_under,
 )
 from foldline.projections.service_access import Approver, Reader
 from foldline.projections.service_appends import Answer, answer_of, append_prepared
+from foldline.projections.service_approvers import check_may_answer, check_person
 from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
-from foldline.projections.service_approvers import check_may_answer, check_person
 from foldline.projections.service_writing import check_resendable
 from foldline.projections.tokens import Caller
 from foldline.schemas.blocks import text_block
@@ -41,6 +40,7 @@ from foldline.schemas.verdicts import DUPLICATE, Verdict
 
 router = APIRouter(tags=["approvals"])
 
+
 @router.get("/approvals")
 async def list_approvals(
     node: Serving,
@@ -53,7 +53,7 @@ async def list_approvals(
     (`root_session_id`); it is answered at its own `session_id`.
     """
     node.check_whole()
-    inbox = Inbox(node.log, tenant=caller.tenant)
+    inbox = node.inbox(caller.tenant)
     return await node.reading.run(lambda: inbox.look(limit=limit))
 
 
@@ -147,9 +147,7 @@ async def deny(
     def made(request: PendingRequest) -> KnownEvent:
         _check_asks(request, permission=True)
         feedback = (text_block(given.feedback),) if given.feedback else ()
-        return denied(
-            request, feedback=feedback, may_request_again=given.may_request_again
-        )
+        return denied(request, feedback=feedback, may_request_again=given.may_request_again)
 
     return await _Answering(node, caller, session_id, request_id, given).by(made)
 

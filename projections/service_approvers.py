@@ -72,7 +72,7 @@ def answered_request(event: AnyEvent) -> str | None:
     """The id of the request that an event answers for a person; None for other events."""
     match event:
         case PermissionGranted(decided_by="PERSON") | PermissionDenied(decided_by="PERSON"):
-            return event.request_id
+            return event.request_id or ""
         case InputProvided():
             return event.request_id
         case _:

@@ -19,6 +19,7 @@ from foldline.errors import DecodeError
 from foldline.processors.blobs import BlobStore
 from foldline.processors.http_wire import INT64_MAX, of_path_part
 from foldline.processors.stored import AuditableLog
+from foldline.projections.approvals import Inbox
 from foldline.projections.service_hub import Hub
 from foldline.projections.service_limits import Lane, Rates
 from foldline.projections.service_metrics import Metrics
@@ -76,6 +77,9 @@ class Replicated(Protocol):
         ...
 
 
+INBOXES_REMEMBERED = 1_000
+"""Of how many tenants it is remembered what waited when somebody looked last."""
+
 Prepare = Callable[[Append], Sequence[Append]]
 """Makes of an append that came as JSON what is recorded: redacted, large bodies stored.
 The first is the append itself."""
@@ -110,6 +114,7 @@ class Node:
     schema_ids: set[int] = field(default_factory=set[int])
     """Schemas of events that were asked for, for a client that starts."""
     _tenants: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
+    _inboxes: OrderedDict[str, Inbox] = field(default_factory=OrderedDict[str, Inbox])
 
     def __post_init__(self) -> None:
         settings, waiting_max = self.settings, self.settings.http_waiting_max
@@ -250,6 +255,14 @@ class Node:
             tenant = state.tenant
         self._remember(session_id, tenant)
         return tenant
+
+    def inbox(self, tenant: str) -> Inbox:
+        """What waits for the people of a tenant, shared by all who ask."""
+        inbox = self._inboxes.pop(tenant, None) or Inbox(self.log, tenant=tenant)
+        self._inboxes[tenant] = inbox
+        if len(self._inboxes) > INBOXES_REMEMBERED:
+            self._inboxes.popitem(last=False)
+        return inbox
 
     def _remember(self, session_id: str, tenant: str) -> None:
         self._tenants[session_id] = tenant

@@ -2,7 +2,7 @@
 
 1. *Stamp*: tenant and actor come from the token, whatever the client says.
 2. *Role*: without scope `own` only external events, in epoch 0; a person's answer to a
-   request needs scope `approve`.
+   request needs scope `approve`, and whoever may give it (`service_approvers`).
 3. *Blobs*: an event names only blobs that the tenant has uploaded. Knowing a hash gives
    nobody the bytes.
 4. *Answer*: another tenant's session is none, also in a verdict.
@@ -20,6 +20,7 @@ from foldline.errors import (
 from foldline.processors.blobs import BlobStore
 from foldline.processors.named_blobs import blobs_in
 from foldline.projections.forking import fork_point
+from foldline.projections.service_approvers import answered_request
 from foldline.projections.service_node import Node
 from foldline.projections.service_problems import Problem
 from foldline.projections.tokens import SPEAKS_FOR, Caller
@@ -27,8 +28,6 @@ from foldline.schemas.authority import authority_of
 from foldline.schemas.envelope import Actor, Envelope
 from foldline.schemas.events import (
     AnyEvent,
-    PermissionDenied,
-    PermissionGranted,
     SessionCreated,
     type_of,
 )

@@ -115,7 +115,12 @@ async def work(
 
 async def replayed(session: OwnedSession, inputs: Inputs) -> None:
     """Drive a session from its record: the same loop, and nothing really happens."""
-    model, toolbox = Script(), Sandbox(Path(), "").toolbox()
+    await drive(session, inputs, Sandbox(Path(), "").toolbox())
+
+
+async def drive(session: OwnedSession, inputs: Inputs, toolbox: Toolbox) -> None:
+    """Set up, go through every turn, complete."""
+    model = Script()
     ask = inputs.model(model.answer)
     await inputs.set_up(session, instructions=INSTRUCTIONS, tools=toolbox)
     for opening in inputs.turns():

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from foldline.cli.append import append
+from foldline.cli.approvals import approvals
 from foldline.cli.checkpoint import checkpoint
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
@@ -101,6 +102,7 @@ for _name, _command in (
 ):
     app.command(_command, name=_name, help_epilogue="")
 app.command(schemas)
+app.command(approvals)
 app.command(tokens)
 app.command(topics)
 app.command(recovery)

@@ -54,18 +54,24 @@ def append(
         state = log.state(session_id)
         if state is None:
             raise SessionNotFoundError(session_id, log.url)
-        draft = _draft(state, make_event(model, fields, state), expected_seq, event_id)
+        event = make_event(model, fields, state)
+        draft = persons_draft(state, event, expected_seq=expected_seq, event_id=event_id)
         verdict = append_draft(log, context.settings(), draft, known_seq=state.seq)
     if context.out.json:
         context.out.record(verdict_view(verdict))
     else:
-        _show(context, type, verdict)
+        show_verdict(context, type, verdict)
     return OK if verdict.recorded else NO
 
 
-def _draft(
-    state: "SessionState", event: object, expected_seq: int | None, event_id: str | None
+def persons_draft(
+    state: "SessionState",
+    event: object,
+    *,
+    expected_seq: int | None = None,
+    event_id: str | None = None,
 ) -> "Draft":
+    """An event of the operating system's user in a session."""
     from foldline.cli.fields import user_name
     from foldline.producers.identity import fresh_id, wall_clock
     from foldline.producers.prepare import Draft
@@ -104,7 +110,8 @@ def append_draft(
     return log.append(appends)[0]
 
 
-def _show(context: Context, event_type: str, verdict: "Verdict") -> None:
+def show_verdict(context: Context, event_type: str, verdict: "Verdict") -> None:
+    """Print the verdict for people."""
     from foldline.cli.clean import clean_line
 
     rule = f"({verdict.rule})" if verdict.rule else ""

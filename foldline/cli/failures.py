@@ -85,6 +85,17 @@ class AmbiguousSessionError(FoldlineError):
         )
 
 
+class NoRequestError(FoldlineError):
+    """Raised when no request of this id waits, nor did lately."""
+
+    def __init__(self, wanted: str) -> None:
+        self.wanted = wanted
+        super().__init__(
+            f"no request {wanted!r} waits, nor did lately; "
+            "`foldline approvals list` shows what does"
+        )
+
+
 class NoDemoError(FoldlineError):
     """Raised when the example's source is not beside the installed package."""
 
@@ -124,6 +135,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (NoLogMetaError, NOT_FOUND),
     (NoRecordError, NOT_FOUND),
     (AmbiguousSessionError, NOT_FOUND),
+    (NoRequestError, NOT_FOUND),
     (UnknownTypeError, NOT_FOUND),
     (NoDemoError, NOT_FOUND),
     (SessionNotFoundError, NOT_FOUND),

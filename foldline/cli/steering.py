@@ -1,4 +1,4 @@
-"""`foldline steer` and `foldline cancel`: a person tells an agent what to do, or to stop."""
+"""`foldline steer`, `foldline cancel`: a person tells an agent what to do, or to stop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -17,6 +17,8 @@ pytest.register_assert_rewrite(
     "foldline.testing.verdict_contract",
     "foldline.testing.reading_contract",
     "foldline.testing.fork_contract",
+    "foldline.testing.steering_contract",
+    "foldline.testing.subagent_contract",
     "foldline.testing.log_contract",
     "foldline.testing.blob_contract",
     "foldline.testing.shared_contract",

@@ -21,10 +21,14 @@ from foldline.testing.fork_contract import ForkContract
 from foldline.testing.log_story import LogStory, new_id
 from foldline.testing.reading_contract import ReadingContract
 from foldline.testing.samples import created
+from foldline.testing.steering_contract import SteeringContract
+from foldline.testing.subagent_contract import SubagentContract
 from foldline.testing.verdict_contract import MakeLog, VerdictContract
 
 
-class LogContract(VerdictContract, ReadingContract, ForkContract):
+class LogContract(
+    VerdictContract, ReadingContract, ForkContract, SteeringContract, SubagentContract
+):
     """Inherit it and give a `make_log` fixture."""
 
     @pytest.fixture
