@@ -19,10 +19,9 @@ import sys
 import time
 import traceback
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -34,6 +33,10 @@ from storm_course import Course, StormError
 from storm_lives import settings
 from storm_script import Script
 from storm_workers import workers_killed
+
+from foldline.schemas.codec import reader_of
+from foldline.schemas.events import EVENT_TYPES
+from foldline.schemas.registry import published_text
 
 SEEDS = 200
 SEEDS_QUICK = 20
@@ -84,6 +87,8 @@ class Storm:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             self._be(seed)
             code = 0
+        except KeyboardInterrupt:
+            pass  # told to end
         except BaseException:  # noqa: BLE001 - it is this process's end, and is told
             traceback.print_exc()
         finally:
@@ -104,7 +109,7 @@ class Storm:
             outcome.problems.append(str(error))
         outcome.kills, outcome.freezes = course.kills, course.freezes
         check(url, script, outcome)
-        (folder / "outcome").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+        outcome.write(folder / "outcome")
 
     def _await_one(self) -> None:
         pid, status = os.wait()
@@ -122,8 +127,7 @@ class Storm:
         path = self._folder(seed) / "outcome"
         if not path.exists():
             return Outcome(problems=["it broke off; see above"])
-        read = json.loads(path.read_text(encoding="utf-8"))
-        return Outcome(**{**read, "types": Counter(read["types"])})
+        return Outcome.read(path)
 
     def _tell(self, seed: int, outcome: Outcome) -> None:
         say(f"\nseed {seed} FAILED; its files: {self._folder(seed)}")
@@ -168,6 +172,15 @@ def last_line(storm: Storm, seeds: int) -> dict[str, Any]:
     }
 
 
+def warm_up() -> None:
+    """Do once what every forked process shares."""
+    settings()
+    for name in EVENT_TYPES:
+        reader_of(published_text(name))
+    gc.collect()
+    gc.freeze()
+
+
 def parsed() -> argparse.Namespace:
     """What it was told."""
     parser = options("Sessions whose processes are killed at random")
@@ -193,9 +206,7 @@ def main() -> int:
     at_once = arguments.at_once or at_once
     arguments.folder.mkdir(parents=True, exist_ok=True)
     storm = Storm(arguments.log, Path(mkdtemp(dir=arguments.folder, prefix="storm-")))
-    settings()
-    gc.collect()
-    gc.freeze()  # what every forked process shares
+    warm_up()
     with nullcontext() if local else workers_killed(arguments.log, storm.folder) as killed:
         storm.go(seeds, at_once=at_once)
     storm.total.kills += sum(killed or ())

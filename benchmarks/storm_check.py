@@ -6,8 +6,10 @@ RECONCILABLE effect happened twice, none is called done that is not, and one who
 does no operation twice happened exactly once where it is called done.
 """
 
+import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from storm_lives import check_context, settings
 from storm_script import Script
@@ -38,7 +40,7 @@ class Outcome:
     sessions: int = 0
     kills: int = 0
     freezes: int = 0
-    types: Counter[str] = field(default_factory=Counter[str])
+    types: dict[str, int] = field(default_factory=dict[str, int])
     acknowledged: int = 0
     acknowledged_lost: int = 0
     unsafe_twice: int = 0
@@ -47,12 +49,21 @@ class Outcome:
     completed: int = 0
     problems: list[str] = field(default_factory=list[str])
 
+    def write(self, path: Path) -> None:
+        """Leave it for the process that counts."""
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Outcome":
+        """What another process left."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
     def add(self, other: "Outcome") -> None:
         """Count another seed's too."""
         self.sessions += other.sessions
         self.kills += other.kills
         self.freezes += other.freezes
-        self.types.update(other.types)
+        self.types = dict(Counter(self.types) + Counter(other.types))
         self.acknowledged += other.acknowledged
         self.acknowledged_lost += other.acknowledged_lost
         self.unsafe_twice += other.unsafe_twice
@@ -87,10 +98,11 @@ def _check_session(log: Log, script: Script, session_id: str, outcome: Outcome) 
         return
     events = list(log.events(session_id))
     outcome.sessions += 1
-    outcome.types.update(recorded.type for recorded in events)
-    outcome.types["second attempts"] += sum(
+    types = Counter(recorded.type for recorded in events)
+    types[f"{ToolExecutionStarted.__name__} of another attempt"] = sum(
         isinstance(r.event, ToolExecutionStarted) and r.event.attempt > 1 for r in events
     )
+    outcome.types = dict(types + Counter(outcome.types))
     _check_end(state, outcome)
     seqs = [recorded.seq for recorded in events]
     dense = seqs == list(range(1, len(events) + 1)) and state.seq == len(events)

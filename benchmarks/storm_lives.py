@@ -148,9 +148,7 @@ async def _bring_to_its_end(owned: OwnedSession, tools: Toolbox, script: Script)
         if goes_on:
             turn = await owned.resume_turn() if resumes else owned.turn("go")
             async with turn:
-                await _go_on(turn, tools, script.answers(owned.session_id))
-                if (await owned.state()).requests:
-                    await owned.suspend("a person is asked")
+                if await _is_parked(owned, turn, tools, script):
                     return
         try:
             await owned.complete()
@@ -158,6 +156,19 @@ async def _bring_to_its_end(owned: OwnedSession, tools: Toolbox, script: Script)
             resumes, goes_on = False, True  # it came last: one more turn takes it up
         else:
             return
+
+
+async def _is_parked(
+    owned: OwnedSession, turn: Turn, tools: Toolbox, script: Script
+) -> bool:
+    """Go on with a turn to its end; or suspend the session, where a person is asked."""
+    while True:
+        await _go_on(turn, tools, script.answers(owned.session_id))
+        if (await owned.state()).requests:
+            await owned.suspend("a person is asked")
+            return True
+        if turn.cancelled or not await turn.open_calls():
+            return False  # else somebody granted at the last moment
 
 
 async def _go_on(turn: Turn, tools: Toolbox, answers: Answers) -> None:

@@ -12,10 +12,9 @@ them names the same.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from foldline.errors import SubagentEndedError
-from foldline.producers.calls import result_in_log
 from foldline.producers.ending import End
 from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
@@ -24,6 +23,7 @@ from foldline.producers.owned import OwnedSession
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Draft, blocks_of
 from foldline.producers.recover import RecoveryReport
+from foldline.producers.replay_calls import RecordedResults
 from foldline.producers.replay_script import Script
 from foldline.producers.session import Said
 from foldline.producers.tools import (
@@ -31,14 +31,10 @@ from foldline.producers.tools import (
     PendingCall,
     Toolbox,
     ToolResult,
-    Waiting,
 )
 from foldline.producers.turn import ModelCall, Turn
 from foldline.projections.context import Context
 from foldline.projections.replay import (
-    HARNESS,
-    OUTSIDE,
-    Divergence,
     Request,
     tools_difference,
 )
@@ -51,7 +47,6 @@ from foldline.schemas.events import (
     TurnStarted,
     UserMessage,
 )
-from foldline.schemas.state import CALL_EXPIRED, CALL_RUNNING, SessionState
 from foldline.schemas.verdicts import Verdict
 
 
@@ -59,10 +54,12 @@ class ReplayedSession(OwnedSession):
     """An owned session in a throw-away log, driven by a harness, held to a record."""
 
     _script: Script
+    _results: RecordedResults
 
     def follow_record(self, script: Script) -> None:
         """Hold what is done with this session to a record."""
         self._script = script
+        self._results = RecordedResults(self._owner, script)
 
     def turn(self, said: Said = (), *, trigger: str = "") -> Turn:
         """Begin a turn, under the id that it had."""
@@ -105,6 +102,22 @@ class ReplayedSession(OwnedSession):
         del toolbox, how
         return RecoveryReport()
 
+    async def subagent(self, call: PendingCall, **how: Any) -> OwnedSession:
+        """No child is made: it has ended, and `subagent_result` gives what it came to.
+
+        Raises:
+            SubagentEndedError: always, where there was a child.
+        """
+        del how
+        child_id = self._script.recording.child_of(call.call_id)
+        if child_id is None:
+            return await self._results.never_run(call)
+        raise SubagentEndedError(child_id, "COMPLETED")
+
+    async def subagent_result(self, call: PendingCall) -> ToolResult:
+        """What came of a call that a child worked on, by the record."""
+        return (await self._results.of([call]))[0]
+
     async def settle_subagents(self) -> list[str]:
         """What came of subagents is in the record."""
         return []
@@ -128,6 +141,7 @@ class ReplayedTurn(Turn):
     ) -> None:
         super().__init__(owner, history, turn_id=turn_id, opening=opening)
         self._script = script
+        self._results = RecordedResults(owner, script)
 
     async def __aenter__(self) -> Self:
         recorded = self._script.turn
@@ -145,14 +159,8 @@ class ReplayedTurn(Turn):
 
     async def context(self, **how: Any) -> Context:
         """What the model is to be shown now, with what had come by then."""
-        await self._give()
-        return await super().context(**how)
-
-    async def _give(self) -> SessionState:
         await self._script.give(self._owner, upto_seq=self._script.bound())
-        state = await self._owner.state()
-        self._notice_cancellation(state)
-        return state
+        return await super().context(**how)
 
     def model_call(
         self,
@@ -188,35 +196,14 @@ class ReplayedTurn(Turn):
         bound = self._script.bound()
         if calls:
             await self._check_tools(toolbox, bound)
-        state = await self._run(calls)
-        results = [await self._came_of(call, state) for call in calls]
+        results = await self._results.of(calls)
+        self._notice_cancellation(await self._owner.state())
         stopped = [r for r in results if isinstance(r, Cancelled)]
         self.interrupted = stopped[0].reason or "interrupted" if stopped else ""
         return results
 
-    async def subagent(self, call: PendingCall, **how: Any) -> OwnedSession:
-        """No child is made: it has ended, and `subagent_result` gives what it came to.
-
-        Raises:
-            SubagentEndedError: always, where there was a child.
-        """
-        del how
-        child_id = self._script.recording.child_of(call.call_id)
-        if child_id is None:
-            return await self._never_run(call)
-        raise SubagentEndedError(child_id, "COMPLETED")
-
-    async def subagent_result(self, call: PendingCall) -> ToolResult:
-        """What came of a call that a child worked on, by the record."""
-        return await self._came_of(call, await self._run([call]))
-
     async def _stop_children(self) -> None:
         """Nobody is at work."""
-
-    async def _run(self, calls: Sequence[PendingCall]) -> SessionState:
-        """Give what the record has of these calls."""
-        self._script.progress.tool_calls.update(call.call_id for call in calls)
-        return await self._give()
 
     async def _check_tools(self, toolbox: Toolbox, seq: int) -> None:
         declared = self._script.recording.tools_at(seq)
@@ -229,36 +216,6 @@ class ReplayedTurn(Turn):
         found = tools_difference(seq, declared, made)
         if found is not None:
             await self._script.diverge(found)
-
-    async def _came_of(self, call: PendingCall, state: SessionState) -> ToolResult:
-        stands = state.calls.get(call.call_id)
-        if stands is not None and stands.status == CALL_RUNNING and self._script.at_end:
-            await self._script.end(
-                f"the record ends while call {call.call_id} of {call.tool} runs: "
-                "its outcome is unknown"
-            )
-        known = await result_in_log(self._owner, call, state)
-        if known is not None:
-            return known
-        for request in state.requests.values():
-            if request.call_id == call.call_id:
-                return Waiting(call, request.request_id)
-        if stands is not None and stands.status == CALL_EXPIRED:
-            return Waiting(call, "", expired=True)
-        if self._cancelled:
-            return Cancelled(call, self._cancelled, stop_confirmed=True)
-        return await self._never_run(call)
-
-    async def _never_run(self, call: PendingCall) -> NoReturn:
-        """The record does not say what came of it: nobody makes it up."""
-        turn = self._script.turn
-        if turn is None or turn.end_seq is None:
-            await self._script.end(
-                f"the record ends before call {call.call_id} of {call.tool} was run"
-            )
-        cause = HARNESS if turn.outcome in ("DONE", "LIMIT") else OUTSIDE
-        said = f"{call.tool} was run; by the record nobody ran call {call.call_id}"
-        await self._script.diverge(Divergence(turn.end_seq, cause, said))
 
 
 class ReplayedModelCall(ModelCall):

@@ -310,6 +310,12 @@ def load(log: Log, session_id: str, *, upto_seq: int | None = None) -> Recording
         reason = f"it has events {first_seq} to {state.seq}, none at {upto_seq}"
         raise ReplayError(session_id, reason)
     events = list(joined_events(log, lineage_of(log, session_id), upto_seq=upto_seq))
+    last_seq = state.seq if upto_seq is None else upto_seq
+    for seq, recorded in enumerate(events, start=1):
+        if recorded.seq != seq:
+            raise ReplayError(session_id, f"its event at seq {seq} is missing")
+    if len(events) < last_seq:
+        raise ReplayError(session_id, f"its event at seq {len(events) + 1} is missing")
     texts = {
         sha256: log.blobs.get(sha256).decode("utf-8", "replace")
         for sha256 in text_blobs(events)
@@ -361,7 +367,7 @@ class _ReplayClient(Client):
 async def _run(harness: Harness, session: OwnedSession, script: Script) -> None:
     """Run the harness to its end, or to where it leaves the record."""
     inputs = ReplayedInputs(script)
-    running = asyncio.ensure_future(harness(session, inputs))
+    running = asyncio.ensure_future(_call(harness, session, inputs))
     stopping = asyncio.ensure_future(script.stopped.wait())
     try:
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -377,6 +383,11 @@ async def _run(harness: Harness, session: OwnedSession, script: Script) -> None:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await stopping
+
+
+async def _call(harness: Harness, session: OwnedSession, inputs: Inputs) -> None:
+    """Call it within its task: what it raises before its first step is its error, too."""
+    await harness(session, inputs)
 
 
 async def _finished(running: asyncio.Future[None], script: Script) -> None:

@@ -179,7 +179,7 @@ async def show_context(
 
     Signed reasoning goes back to `model` only. Images come as data.
     """
-    await node.check_visible(caller, session_id)
+    await lineage_for(node, caller, session_id)  # each ancestor is served here, or 421
     return await node.reading.run(_context, node.log, session_id, format, model)
 
 

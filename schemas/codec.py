@@ -11,6 +11,7 @@ Frames are Confluent's: byte 0, four bytes of schema id (big-endian), the Avro b
 import contextlib
 import struct
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 
 from pydantic import ValidationError
@@ -45,6 +46,9 @@ MAX_EVENT_BYTES = 1_000_000
 
 FRAME_BYTES = 5
 """The size of a frame's prefix."""
+
+READERS_KEPT = 256
+"""Of how many schemas a process keeps how they are read, whatever logs it has open."""
 
 MAGIC = 0
 _ID_BYTES = 36
@@ -216,6 +220,18 @@ class Taken(NamedTuple):
     like: Like
 
 
+@lru_cache(maxsize=READERS_KEPT)
+def reader_of(text: str) -> Reader:
+    """How what was written with a schema is read today; the same for every log.
+
+    Some milliseconds of work the first time: whoever forks processes does it before.
+
+    Raises:
+        SchemaError: see `make_reader`.
+    """
+    return make_reader(text, UPCASTERS)
+
+
 class Codec:
     """Decodes the events of one log, with the writers' schemas found by id."""
 
@@ -340,10 +356,15 @@ class Codec:
             except KeyError as error:
                 raise DecodeError(f"unknown schema id {schema_id}") from error
             try:
-                reader = self._readers[schema_id] = make_reader(text, self._upcasters)
+                reader = self._readers[schema_id] = self._made(text)
             except SchemaError as error:
                 raise DecodeError(f"schema {schema_id}: {error}") from error
         return reader
+
+    def _made(self, text: str) -> Reader:
+        if self._upcasters is UPCASTERS:
+            return reader_of(text)
+        return make_reader(text, self._upcasters)
 
     def _read(self, schema: Schema, body: bytes) -> dict[str, Any]:
         if len(body) > MAX_EVENT_BYTES:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from foldline.cli.clean import clean_line
 from foldline.cli.failures import NO, OK, UsageError
 from foldline.cli.loading import load_attribute
+from foldline.errors import FoldlineError
 from foldline.producers.client import connect
 from foldline.producers.replaying import (
     Harness,
@@ -61,7 +62,13 @@ async def _live(
     from_seq: int,
 ) -> ReplayReport:
     async with connect(log, settings=context.settings()) as client:
-        return await continue_live(client, session_id, harness, from_seq=from_seq)
+        try:
+            return await continue_live(client, session_id, harness, from_seq=from_seq)
+        except FoldlineError:
+            raise
+        except Exception as error:  # whatever the user's harness raises
+            said = f"the harness raised {type(error).__name__}: {error}"
+            raise UsageError("--execute", said) from error
 
 
 def view_of(report: ReplayReport) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pytest
 from foldline.errors import BlobError
 from foldline.processors.log import Log
 from foldline.processors.open_log import wall_clock
+from foldline.testing.approval_contract import ApprovalContract
 from foldline.testing.fork_contract import ForkContract
 from foldline.testing.log_story import LogStory, new_id
 from foldline.testing.reading_contract import ReadingContract
@@ -27,7 +28,12 @@ from foldline.testing.verdict_contract import MakeLog, VerdictContract
 
 
 class LogContract(
-    VerdictContract, ReadingContract, ForkContract, SteeringContract, SubagentContract
+    VerdictContract,
+    ReadingContract,
+    ForkContract,
+    SteeringContract,
+    SubagentContract,
+    ApprovalContract,
 ):
     """Inherit it and give a `make_log` fixture."""
 

@@ -1,4 +1,4 @@
-"""approvals list, show, grant, deny, answer: bound to what was shown, and clear refusals."""
+"""approvals list, show, grant, deny, answer: bound to what was shown, or refused."""
 
 import json
 from collections.abc import Callable

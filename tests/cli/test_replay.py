@@ -26,6 +26,16 @@ from tests.replaying import Agent
 same = Agent().run
 changed = Agent(send_schema={"type": "string"}).run
 nothing = None
+
+
+def no_harness(session, inputs):
+    pass
+
+
+async def breaks_live(session, inputs):
+    await same(session, inputs)
+    if inputs.live:
+        raise ZeroDivisionError
 """
 
 
@@ -176,6 +186,20 @@ def test_a_replay_goes_on_live_in_a_fork_of_the_log(
     fork_id = lines(done)[0]["live_session_id"]
     state = json.loads(run("state", fork_id, "--log", url, "--json").out)
     assert (state["status"], state["fork_seq"]) == ("COMPLETED", 9)
+
+
+@pytest.mark.usefixtures("here")
+def test_an_error_of_the_harness_is_said_to_be_its_own(
+    run: Run, url: str, session_id: str
+) -> None:
+    how = ("--log", url, "--execute")
+    done = run("replay", session_id, *how, "harness_to_replay:no_harness", "--json")
+    assert done.code == 1
+    assert lines(done)[0]["divergence"]["cause"] == "harness"
+    live = ("harness_to_replay:breaks_live", "--from-seq", "9", "--live")
+    done = run("replay", session_id, *how, *live)
+    assert done.code == 2
+    assert "the harness raised ZeroDivisionError" in done.err
 
 
 @pytest.mark.usefixtures("here")

@@ -1,17 +1,21 @@
 """Execution replay: nothing happens, and the first difference is named with its cause."""
 
 import asyncio
+import sqlite3
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from foldline.errors import (
+    LogError,
     RecordedFailureError,
     ReplayError,
     SessionNotFoundError,
     SubagentEndedError,
 )
+from foldline.processors.open_log import open_log
 from foldline.producers.client import Client
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession
@@ -160,8 +164,6 @@ async def test_a_large_body_is_read_from_where_it_was_stored(log: FaultyLog) -> 
 
 
 async def test_secrets_have_the_same_placeholders_in_a_replay(tmp_path: Any) -> None:
-    from foldline.processors.open_log import open_log
-
     secret = "ghp_" + "a1B2" * 9
     agent = Agent(
         instructions=f"Use the token {secret}.",
@@ -531,7 +533,7 @@ async def delegating(session: OwnedSession, inputs: Inputs) -> None:
     """A harness that has another agent work on a call."""
     for opening in inputs.turns():
         async with session.turn(opening.blocks) as turn:
-            await delegate(turn, inputs.model(in_two_steps))
+            await delegate(session, turn, inputs.model(in_two_steps))
     await session.complete()
 
 
@@ -541,7 +543,7 @@ async def in_two_steps(context: Any) -> ModelResponse:
     return ModelResponse.of("", ToolRequest("look"))
 
 
-async def delegate(turn: Any, ask: Any) -> None:
+async def delegate(session: OwnedSession, turn: Any, ask: Any) -> None:
     while True:
         context = await turn.context()
         async with turn.model_call(context, model="m", provider="p") as call:
@@ -550,11 +552,11 @@ async def delegate(turn: Any, ask: Any) -> None:
             return
         for asked in calls:
             with suppress(SubagentEndedError):
-                child = await turn.subagent(asked, agent="looker", goal="Look.")
+                child = await session.subagent(asked, agent="looker", goal="Look.")
                 async with child.turn("Look.") as inner:
                     await ask_twice(inner, overloaded_once())
                 await child.complete(said="found")
-            await turn.subagent_result(asked)
+            await session.subagent_result(asked)
 
 
 async def test_a_subagent_is_not_made_again_and_its_own_session_replays(
@@ -563,7 +565,7 @@ async def test_a_subagent_is_not_made_again_and_its_own_session_replays(
     async with client(log) as opened:
         owned = await opened.create(agent="a")
         async with owned.turn("Find it.") as turn:
-            await delegate(turn, in_two_steps)
+            await delegate(owned, turn, in_two_steps)
         await owned.complete()
     sessions = {summary.session_id for summary in log.sessions()}
     report = await replay(log, owned.session_id, delegating)
@@ -637,3 +639,24 @@ async def test_what_cannot_be_replayed_is_refused(log: FaultyLog) -> None:
         mirrored = await opened.mirror(system="other", stream="s")
     with pytest.raises(ReplayError, match="mirrors another harness"):
         await replay(log, mirrored.session_id, Agent().run)
+
+
+@pytest.mark.parametrize("gone", ["= 9", "> 9", "= 1"])
+async def test_a_truncated_record_is_refused_and_never_replayed_in_part(
+    tmp_path: Path, gone: str
+) -> None:
+    """A hole, a missing end, a missing beginning: what is there is not what happened."""
+    url = f"sqlite:///{tmp_path}/sessions.db"
+    log = open_log(url)
+    async with client(log) as opened:
+        owned = await Agent().record(opened, "Tell Ada.")
+    log.close()
+    with sqlite3.connect(tmp_path / "sessions.db") as database:
+        database.execute(f"DELETE FROM events WHERE position & 0xFFFFFFFF {gone}")  # noqa: S608 - our own text
+    database.close()
+    log = open_log(url)
+    again = Agent()
+    with pytest.raises((ReplayError, LogError)):
+        await replay(log, owned.session_id, again.run)
+    assert again.world.touched == 0
+    log.close()

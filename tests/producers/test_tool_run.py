@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from foldline.errors import (
+    AnswerRefusedError,
     AppendRefusedError,
     FencedError,
     LogUnavailableError,
@@ -712,14 +713,38 @@ async def test_a_call_granted_with_edited_arguments_runs_with_these() -> None:
 
 
 async def test_edited_arguments_that_do_not_parse_run_nothing() -> None:
-    """A person mistypes too."""
+    """A person mistypes too, and another client may not have looked."""
 
     async def edit(view: OwnedSession, request_id: str) -> None:
-        await view.grant(request_id, edited_arguments='{"name": ')
+        with pytest.raises(AnswerRefusedError):
+            await view.grant(request_id, edited_arguments='{"name": ')
+        (request,) = (await view.state()).requests.values()
+        await view.append(
+            PermissionGranted(
+                request_id=request_id,
+                call_id=request.call_id,
+                args_hash=request.args_hash,
+                decided_by="PERSON",
+                grant_id="g",
+                edited_arguments=(text_block('{"name": '),),
+            )
+        )
 
     result, *_ = await run_answered(memory(), edit)
     assert isinstance(result, Failed)
     assert result.executed == "NO"
+
+
+async def test_edited_arguments_with_a_secret_in_them_run_nothing() -> None:
+    """With the placeholder it would be another call than the person meant."""
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+
+    async def edit(view: OwnedSession, request_id: str) -> None:
+        await view.grant(request_id, edited_arguments=f'{{"name": "{secret}"}}')
+
+    result, *_ = await run_answered(memory(), edit)
+    assert isinstance(result, Failed)
+    assert "redacted" in text_of(result.blocks)
 
 
 async def test_a_denied_call_does_not_run_and_the_run_goes_on() -> None:

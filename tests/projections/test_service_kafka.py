@@ -18,6 +18,7 @@ from foldline.cli import main
 from foldline.processors.batch import Clock
 from foldline.processors.http_log import HttpLog
 from foldline.processors.http_wire import API
+from foldline.processors.kafka_log import KafkaLog
 from foldline.processors.open_log import open_log, wall_clock
 from foldline.schemas.verdicts import ACCEPTED
 from foldline.settings import Settings
@@ -158,6 +159,15 @@ def test_a_node_of_some_partitions_says_what_it_has(kafka: FreshLog) -> None:
         assert other.session_id not in listed
         ready = httpx2.get(f"{node.url}/readyz", timeout=WAIT_S).json()
         assert [p["partition"] for p in ready["partitions"]] == [1]
+        with service(kafka, "rest", "--partitions", "0") as rest:
+            read_url = f"{node.url},{rest.url}"
+            settings = kafka.settings.model_copy(update={"read_url": read_url})
+            client = KafkaLog(kafka.cluster, settings=settings)
+            for story in (mine, other):
+                assert client.state(story.session_id) == story.state
+            listed = {summary.session_id for summary in client.sessions(limit=1_000)}
+            assert {mine.session_id, other.session_id} <= listed
+            client.close()
     direct.close()
 
 

@@ -1,0 +1,127 @@
+"""Parents and children killed at every point: one child, one effect, one end."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foldline.processors.log import Log
+from foldline.processors.open_log import open_log
+from foldline.producers.client import Client, connect
+from foldline.producers.owned import OwnedSession
+from foldline.producers.recovering import RecoveryWorker
+from foldline.producers.subagents import child_id
+from foldline.producers.tools import Done, Toolbox
+from foldline.projections.resuming import ResumePolicy
+from foldline.projections.subagents import stops_of
+from foldline.schemas.events import BackgroundEnded
+from tests import charging, delegating
+from tests.charging_run import LIMIT_S, ROOT
+from tests.harness import QUICK, memory
+
+POINTS = (
+    "CP_SUBAGENT_AFTER_STARTED:1",
+    "CP_SUBAGENT_AFTER_CREATED:1",
+    "CP_TOOL_AFTER_START:1",
+    "CP_TOOL_AFTER_EFFECT:1",
+    "CP_SUBAGENT_BEFORE_ENDED:1",
+)
+SESSION = "lead-1"
+
+
+def run(url: str, ledger: Path, **environment: str) -> int:
+    """Run the harness; gives its exit code."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith("FOLDLINE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.delegating", url, SESSION, str(ledger)],
+        cwd=ROOT,
+        env=own | {"FOLDLINE_START_BY_MS": "300"} | environment,
+        stdout=subprocess.PIPE,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    return done.returncode
+
+
+def check(log: Log, ledger: Path) -> None:
+    """One child worked on the call, once, and the call has its answer."""
+    assert len(charging.ledger_of(ledger)) == 1
+    events = list(log.events(SESSION))
+    types = [recorded.type for recorded in events]
+    once = ("SubagentStarted", "ToolExecutionStarted", "BackgroundEnded", "SubagentEnded")
+    assert [types.count(name) for name in once] == [1, 1, 1, 1]
+    (ended,) = [r.event for r in events if isinstance(r.event, BackgroundEnded)]
+    assert ended.output[0].body == "charged by a subagent"
+    assert types[-1] == "SessionCompleted"
+    assert len(log.sessions()) == 2
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("second", ["", "CP_SUBAGENT_AFTER_CREATED:1"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_tree_that_is_killed_goes_on_with_the_same_child(
+    tmp_path: Path, point: str, second: str
+) -> None:
+    """Killed once, or once more while it is taken up again."""
+    url, ledger = f"sqlite:///{tmp_path}/sessions.db", tmp_path / "ledger"
+    assert run(url, ledger, FOLDLINE_CRASH_AT=point) == -signal.SIGKILL
+    while (code := run(url, ledger, FOLDLINE_CRASH_AT=second)) == -signal.SIGKILL:
+        second = ""
+    assert code == 0
+    log = open_log(url)
+    check(log, ledger)
+    log.close()
+
+
+async def test_recovery_goes_from_the_leaves_up(tmp_path: Path) -> None:
+    """Both owners are gone: the child is settled and brought on, then its parent."""
+    log, tools = memory(), charging.toolbox(tmp_path / "ledger", "RECONCILABLE")
+    async with connect(log, settings=QUICK) as client:
+        parent = await client.create(agent="lead", session_id=SESSION)
+        turn = await parent.turn("go").__aenter__()
+        (call,) = await delegating.model_says(
+            turn, delegating.ToolRequest("task", "{}", "p")
+        )
+        child = await parent.subagent(call, agent="cashier")
+        await child.turn("charge").__aenter__()
+    resumed: list[str] = []
+
+    async def resume(_client: Client, owned: OwnedSession) -> None:
+        resumed.append(owned.session_id)
+        if owned.session_id != SESSION:
+            await delegating.work(owned, tools)
+            return
+        async with await owned.resume_turn():
+            assert isinstance(await owned.subagent_result(call), Done)
+        await owned.complete()
+
+    async with connect(log, settings=QUICK) as client:
+        pauses = ResumePolicy(pause_ms=0)
+        worker = RecoveryWorker(client, toolbox=tools, resume=resume, pauses=pauses)
+        while (await worker.sweep()).stalled:
+            pass
+    assert resumed == [child_id(SESSION, call.call_id), SESSION]
+    check(log, tmp_path / "ledger")
+
+
+async def test_a_parent_whose_child_lives_is_left_alone_by_recovery() -> None:
+    """Nothing of it is claimed: its turn waits for the child."""
+    log = memory()
+    async with connect(log, settings=QUICK) as one, connect(log, settings=QUICK) as two:
+        parent = await one.create(agent="lead", session_id=SESSION)
+        turn = await parent.turn("go").__aenter__()
+        (call,) = await delegating.model_says(
+            turn, delegating.ToolRequest("task", "{}", "p")
+        )
+        child = await parent.subagent(call, agent="cashier")
+        await parent.close()
+        worker = RecoveryWorker(two, toolbox=Toolbox(), pauses=ResumePolicy(pause_ms=0))
+        sweep = await worker.sweep()
+        assert (sweep.waiting, sweep.actions) == (1, [])
+        state = log.state(SESSION)
+        assert state is not None
+        assert (state.epoch, stops_of(state)) == (1, [])
+        await child.close()

@@ -1,0 +1,88 @@
+"""Steering over HTTP: in the log before it is acknowledged, once for a key, or refused."""
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from foldline.processors.memory_log import MemoryLog
+from foldline.processors.open_log import wall_clock
+from foldline.schemas.events import SessionCancelled
+from foldline.schemas.state import WINDOW
+from foldline.settings import Settings
+from foldline.testing import LogStory
+from foldline.testing.samples import created, started, told
+from tests.serving import Served, TokenBook, serving
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    book = TokenBook(tmp_path_factory.mktemp("served") / "tokens.json")
+    book.add("ann", "read", "append", kind="PERSON")
+    book.add("looker", "read", kind="PERSON")
+    book.add("other", "read", "append", tenant="other", kind="PERSON")
+    log = MemoryLog(settings=Settings(), clock=wall_clock)
+    with serving(log, tokens=book.open()) as served:
+        yield served
+    log.close()
+
+
+@pytest.fixture
+def http(served: Served) -> Iterator[httpx2.Client]:
+    with served.http("fl_ann") as client:
+        yield client
+
+
+@pytest.fixture
+def story(served: Served) -> LogStory:
+    return LogStory(served.node.log).given(created(), started())
+
+
+def path(story: LogStory) -> str:
+    return f"/sessions/{story.session_id}/steering"
+
+
+def test_steering_is_pending_as_its_senders(http: httpx2.Client, story: LogStory) -> None:
+    answer = http.post(path(story), json={"text": "use nix"}).json()
+    assert (answer["kind"], answer["recorded"]) == ("ACCEPTED", True)
+    (steering,) = story.state.steering.values()
+    assert (steering.mode, steering.seq) == ("INTERRUPT", answer["seq"])
+    *_, last = story.log.events(story.session_id)
+    assert (last.envelope.actor.kind, last.envelope.actor.id) == ("PERSON", "ann@example")
+
+
+@pytest.mark.parametrize("others", [0, 2 * WINDOW])
+def test_the_same_key_is_one_steering_however_long_after(
+    http: httpx2.Client, story: LogStory, others: int
+) -> None:
+    body = {"text": "use nix", "mode": "ON_IDLE", "idempotency_key": "k"}
+    first = http.post(path(story), json=body).json()
+    told(story, others)
+    again = http.post(path(story), json=body).json()
+    assert (first["kind"], again["kind"]) == ("ACCEPTED", "DUPLICATE")
+    assert first["seq"] == again["seq"]
+    assert story.state.counts["SteeringReceived"] == 1
+
+
+def test_a_session_that_ended_says_so(http: httpx2.Client, story: LogStory) -> None:
+    """It is not acknowledged: whoever steers knows that nobody will hear it."""
+    story.given(SessionCancelled(reason="lunch"))
+    answer = http.post(path(story), json={"text": "use nix"}).json()
+    assert (answer["kind"], answer["recorded"]) == ("CLOSED", False)
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"text": ""}, {"text": "x", "mode": "SOON"}, {"text": "x", "who": "me"}]
+)
+def test_what_says_nothing_is_refused(
+    http: httpx2.Client, story: LogStory, body: dict[str, str]
+) -> None:
+    assert http.post(path(story), json=body).status_code == 422
+
+
+@pytest.mark.parametrize(("token", "status"), [("fl_looker", 403), ("fl_other", 404)])
+def test_who_may_not_append_may_not_steer(
+    served: Served, story: LogStory, token: str, status: int
+) -> None:
+    with served.http(token) as client:
+        assert client.post(path(story), json={"text": "x"}).status_code == status
