@@ -36,15 +36,20 @@ PEACE_LIMIT_S = 120
 WOKEN_LIMIT_S = 20
 LOOK_EVERY_S = 0.02
 
-AROUND_EFFECTS = 0.5
-"""How many of the named points are around an effect or the settling of one."""
+AROUND_EFFECTS = 0.4
+AROUND_SETTLING = 0.2
+"""How many of the named points are around an effect, and around the settling of one."""
+
+PASSED_MAX = 3
+"""How often a named point is passed before it counts, at the most."""
 
 LOCKED = ("CP_APPEND_BEFORE_COMMIT", "CP_APPEND_AFTER_COMMIT")
 """Frozen in the first, a process holds a file's lock: nobody appends until it wakes."""
 
 _ELSEWHERE = ("CP_WORKER", "CP_RESTORE", "CP_IMPORT", "CP_SUBAGENT")
 _ON_KAFKA = "CP_KAFKA"
-_EFFECTS = ("CP_TOOL", "CP_RECOVER")
+_EFFECTS = "CP_TOOL"
+_SETTLING = "CP_RECOVER"
 
 
 class StormError(Exception):
@@ -120,13 +125,16 @@ class Course:
         self._wait(0.25 * self.chance.random())
 
     def _point(self) -> str:
-        """A crash point, half of the time one around an effect, and a small number."""
+        """A crash point, more often than not where effects are, and which passing of it."""
         local = not self.url.startswith("kafka")
         apart = (*_ELSEWHERE, _ON_KAFKA) if local else _ELSEWHERE
         names = sorted(n for n in faults.CRASH_POINTS if not n.startswith(apart))
-        if self.chance.random() < AROUND_EFFECTS:
+        where = self.chance.random()
+        if where < AROUND_EFFECTS:
             names = [name for name in names if name.startswith(_EFFECTS)]
-        return f"{self.chance.choice(names)}:{self.chance.randint(1, 4)}"
+        elif where < AROUND_EFFECTS + AROUND_SETTLING:
+            names = [name for name in names if name.startswith(_SETTLING)]
+        return f"{self.chance.choice(names)}:{self.chance.randint(1, PASSED_MAX)}"
 
     # --- peace -----------------------------------------------------------------------
 

@@ -207,7 +207,9 @@ class Execution:
             )
         finally:
             stopping.cancel()
-        if work.done():
+        # One that raises as soon as it is told to stop was stopped, however quick it is.
+        told = self._context.cancelled and tool.cancellable
+        if work.done() and not (told and _was_stopped(work)):
             return await self._finish(work)
         timed_out = not self._context.cancelled or not tool.cancellable
         self._context.stop("timed out")

@@ -159,6 +159,7 @@ class Permissions:
             state = await self._owner.state()
 
     async def _granted(self, known: Call, arguments: dict[str, Any]) -> Permission:
+        crash_point("CP_PERMISSION_AFTER_ANSWER")
         granted = await granted_event(self._owner, known)
         return Permitted(arguments) if granted is None else await self._edited(granted)
 

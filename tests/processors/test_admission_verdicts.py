@@ -1,7 +1,5 @@
 """Every verdict, and that the first check that fails is the answer."""
 
-import dataclasses
-
 import pytest
 
 from foldline.processors.admission import (
@@ -51,8 +49,7 @@ def altered(story: Story, **fields: object) -> Append:
     taken = story.events[-1].envelope.event_id
     last = next(a for a in story.appends if a.envelope.event_id == taken)
     update = {"event_id": story.fresh_id(), **fields}
-    return dataclasses.replace(
-        last,
+    return last._replace(
         envelope=last.envelope.model_copy(update=update),
         known_seq=story.seq,
     )

@@ -1,6 +1,5 @@
 """The laws of the fold, on random events: total, the same from every snapshot, small."""
 
-import dataclasses
 import hashlib
 
 from hypothesis import given, settings
@@ -82,7 +81,7 @@ def test_the_same_holds_for_an_owned_session_at_every_split(
     """Whatever admission lets through, at every position."""
     story = Story().given(SessionCreated(agent="a"))
     for append in sent:
-        story.send(dataclasses.replace(append, known_seq=story.seq))
+        story.send(append._replace(known_seq=story.seq))
     recorded = as_decoded(story)
     state = initial("session")
     for split, one in enumerate(recorded, start=1):

@@ -131,7 +131,7 @@ async def test_a_stop_from_another_process_stops_the_tool(url: str, target: str)
             target_id = call_id if target == "CALL" else None
             await view.cancel("lunch", target=target, target_id=target_id)
             assert line(process) == "result Cancelled"
-            assert line(process).startswith("then ")
+            assert line(process).startswith("then")
             ended = "ended DONE" if target == "CALL" else "ended ABORTED"
             assert line(process) == ended
             assert process.wait(LIMIT_S) == 0
