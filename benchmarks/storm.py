@@ -43,7 +43,7 @@ SEEDS_QUICK = 20
 AT_ONCE_PER_CORE = 4
 """A seed mostly waits: for leases, pauses, answers."""
 
-AT_ONCE_ON_KAFKA = 3
+AT_ONCE_ON_KAFKA = 6
 SAID_EVERY_S = 5.0
 LOCAL = "sqlite:///"
 

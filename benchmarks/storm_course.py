@@ -32,6 +32,9 @@ Life = Callable[[], Coroutine[Any, Any, None]]
 DISTURBED_MAX = 4
 """How many more lives there are than sessions, at the most."""
 
+PACE_ON_KAFKA = 12
+"""How many times longer a life is there, where connecting alone takes a while."""
+
 PEACE_LIMIT_S = 120
 WOKEN_LIMIT_S = 20
 LOOK_EVERY_S = 0.02
@@ -39,6 +42,9 @@ LOOK_EVERY_S = 0.02
 AROUND_EFFECTS = 0.4
 AROUND_SETTLING = 0.2
 """How many of the named points are around an effect, and around the settling of one."""
+
+MORE_S = 0.3
+"""How long the last lives have, before whoever is not frozen is killed."""
 
 PASSED_MAX = 3
 """How often a named point is passed before it counts, at the most."""
@@ -68,9 +74,15 @@ class Course:
     frozen: set[int] = field(default_factory=set[int])
     failed: list[str] = field(default_factory=list[str])
     chance: random.Random = field(init=False)
+    pace: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"storm {self.script.seed}")
+        self.pace = PACE_ON_KAFKA if self._on_kafka else 1
+
+    @property
+    def _on_kafka(self) -> bool:
+        return self.url.startswith("kafka")
 
     def run(self) -> None:
         """All of it.
@@ -109,7 +121,8 @@ class Course:
 
     def _live(self, name: str, life: Life) -> None:
         """One life and its fate; the next begins a little later, beside it or after it."""
-        fate, moment_s = self.chance.random(), 0.02 + 0.35 * self.chance.random()
+        fate = self.chance.random()
+        moment_s = self.pace * (0.02 + 0.35 * self.chance.random())
         point = self._point()
         if fate < 0.45:
             self._start(name, life, {"FOLDLINE_CRASH_AT": point})
@@ -122,12 +135,11 @@ class Course:
                 self._signal(pid, signal.SIGKILL)
             elif fate < 0.9:
                 self._signal(pid, signal.SIGSTOP)
-        self._wait(0.25 * self.chance.random())
+        self._wait(self.pace * 0.25 * self.chance.random())
 
     def _point(self) -> str:
         """A crash point, more often than not where effects are, and which passing of it."""
-        local = not self.url.startswith("kafka")
-        apart = (*_ELSEWHERE, _ON_KAFKA) if local else _ELSEWHERE
+        apart = _ELSEWHERE if self._on_kafka else (*_ELSEWHERE, _ON_KAFKA)
         names = sorted(n for n in faults.CRASH_POINTS if not n.startswith(apart))
         where = self.chance.random()
         if where < AROUND_EFFECTS:
@@ -139,7 +151,7 @@ class Course:
     # --- peace -----------------------------------------------------------------------
 
     def _end_whoever_lives(self, *, but: int) -> None:
-        self._look()
+        self._wait(self.pace * MORE_S)
         for pid in set(self.living) - self.frozen - {but}:
             self._signal(pid, signal.SIGKILL)
         if self.frozen:

@@ -77,7 +77,7 @@ async def connected(url: str, script: Script) -> AsyncGenerator[Client]:
     log = await asyncio.to_thread(open_log, url, settings=settings())
     _tell(log, script)
     try:
-        async with connect(log, settings=settings()) as client:
+        async with connect(log, settings=settings(), tenant=script.tenant) as client:
             yield client
     finally:
         await asyncio.to_thread(log.close)
@@ -216,14 +216,17 @@ def check_context(context: Context) -> None:
 def recovery_worker(client: Client, script: Script) -> RecoveryWorker:
     """As `foldline recovery run`, with this storm's tools and its harness."""
     tools = toolbox(script)
-    ours = frozenset(script.sessions)
 
     async def resume(_client: Client, owned: OwnedSession) -> None:
-        if owned.session_id in ours:
-            await _bring_to_its_end(owned, tools, script)
+        await _bring_to_its_end(owned, tools, script)
 
     return RecoveryWorker(
-        client, toolbox=tools, resume=resume, policy=LIMITS, pauses=PAUSES
+        client,
+        toolbox=tools,
+        resume=resume,
+        policy=LIMITS,
+        pauses=PAUSES,
+        tenant=script.tenant,
     )
 
 

@@ -51,10 +51,15 @@ class Script:
     """For its ledger and whatever its processes write."""
 
     @property
+    def tenant(self) -> str:
+        """Whose sessions they are: a recovery looks after those of its own seed."""
+        return f"storm-{self.run}-{self.seed}"
+
+    @property
     def sessions(self) -> list[str]:
         """The ids of its sessions."""
         count = random.Random(f"sessions {self.seed}").randint(1, SESSIONS_MAX)
-        return [f"storm-{self.run}-{self.seed}-{number}" for number in range(count)]
+        return [f"{self.tenant}-{number}" for number in range(count)]
 
     def answers(self, session_id: str) -> list[list[ToolRequest]]:
         """What the model asks for, answer by answer; every call has its own number."""

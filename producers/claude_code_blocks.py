@@ -4,13 +4,7 @@ import binascii
 from base64 import b64decode
 from typing import cast
 
-from foldline.producers.claude_code_records import (
-    Json,
-    as_json,
-    as_list,
-    as_object,
-    as_text,
-)
+from foldline.producers.json_fields import Json, as_json, as_list, as_object, as_text
 from foldline.schemas.blocks import Block, Blocks, json_block, text_block
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foldline.errors import ImportSourceError
-from foldline.producers.claude_code_records import SYSTEM, Json, Record, as_object, as_text
+from foldline.producers.claude_code_records import SYSTEM, Record
 from foldline.producers.importing import read_pieces
+from foldline.producers.json_fields import Json, as_object, as_text
 
 LOOKED_AT_MAX = 1_000
 """How many pieces of a file are looked at before it counts as unknown."""

@@ -7,14 +7,6 @@ says is mapped where its meaning is known; the caller keeps the rest as it is.
 import re
 
 from foldline.producers.claude_code_blocks import output_of
-from foldline.producers.claude_code_records import (
-    as_count,
-    as_id,
-    as_json,
-    as_list,
-    as_object,
-    as_text,
-)
 from foldline.producers.claude_code_sessions import (
     EXTRA,
     FOREIGN,
@@ -25,6 +17,14 @@ from foldline.producers.claude_code_sessions import (
     PERSON,
     Queued,
     Scribe,
+)
+from foldline.producers.json_fields import (
+    as_count,
+    as_id,
+    as_json,
+    as_list,
+    as_object,
+    as_text,
 )
 from foldline.schemas.blocks import Blocks, json_block, text_block
 from foldline.schemas.events import (

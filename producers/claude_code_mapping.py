@@ -14,14 +14,7 @@ from foldline.producers.claude_code_harness import (
     map_system,
 )
 from foldline.producers.claude_code_messages import map_assistant, map_user
-from foldline.producers.claude_code_records import (
-    ID_MAX,
-    SYSTEM,
-    Record,
-    as_object,
-    as_text,
-    canonical_json,
-)
+from foldline.producers.claude_code_records import SYSTEM, Record
 from foldline.producers.claude_code_sessions import (
     FOREIGN,
     HARNESS,
@@ -34,6 +27,7 @@ from foldline.producers.claude_code_sessions import (
 )
 from foldline.producers.identity import derived_id
 from foldline.producers.importing import ImportReport, Piece
+from foldline.producers.json_fields import ID_MAX, as_object, as_text, canonical_json
 from foldline.producers.mirror import Mirror
 from foldline.producers.prepare import Draft
 from foldline.schemas.blocks import json_block, text_block

@@ -6,15 +6,7 @@ One message of the model is several records, one per block; they belong together
 
 from foldline.producers.claude_code_blocks import block_of, output_of
 from foldline.producers.claude_code_harness import notified
-from foldline.producers.claude_code_records import (
-    Json,
-    as_call_id,
-    as_id,
-    as_json,
-    as_object,
-    as_text,
-    usage_of,
-)
+from foldline.producers.claude_code_records import usage_of
 from foldline.producers.claude_code_results import is_interrupt, outcome_of
 from foldline.producers.claude_code_sessions import (
     AGENT,
@@ -30,6 +22,14 @@ from foldline.producers.claude_code_sessions import (
     Message,
     OpenCall,
     Scribe,
+)
+from foldline.producers.json_fields import (
+    Json,
+    as_call_id,
+    as_id,
+    as_json,
+    as_object,
+    as_text,
 )
 from foldline.schemas.blocks import Block, Blocks, json_block
 from foldline.schemas.events import (

@@ -3,26 +3,23 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, cast
-
-import rfc8785
 
 from foldline.producers.importing import Piece
-from foldline.schemas.blocks import clean_text
+from foldline.producers.json_fields import (
+    ID_MAX,
+    Json,
+    as_count,
+    as_id,
+    as_list,
+    as_object,
+    as_text,
+    canonical_json,
+    micros_of,
+)
 from foldline.schemas.events import Usage
 
 SYSTEM = "claude-code"
-
-ID_MAX = 400
-"""Longer ids, in characters, are none."""
-
-COUNT_MAX = 2**62
-"""Larger counts are none; a log holds 64 bits."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 NOT_CONTENT: frozenset[str] = frozenset(
     {
@@ -32,67 +29,6 @@ NOT_CONTENT: frozenset[str] = frozenset(
     }
 )
 """Fields of a record that a copy of it may have otherwise."""
-
-Json = dict[str, Any]
-
-
-def as_object(value: object) -> Json:
-    """The value if it is an object, else an empty one."""
-    return cast("Json", value) if isinstance(value, dict) else {}
-
-
-def as_list(value: object) -> list[object]:
-    """The value if it is a list, else an empty one."""
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
-def as_text(value: object) -> str:
-    """The value if it is a string (without lone surrogates), else an empty one."""
-    return clean_text(value)[0] if isinstance(value, str) else ""
-
-
-def as_id(value: object) -> str:
-    """The value if it can be an id: no placeholder of somebody's redaction."""
-    text = as_text(value)
-    if not 0 < len(text) <= ID_MAX or text == "REDACTED" or text[0] in "[<‹":
-        return ""
-    return text
-
-
-def as_call_id(value: object) -> str:
-    """A provider's id of a call, as text whatever it is; without one an empty string."""
-    return as_text(value if isinstance(value, str) else str(value or ""))
-
-
-def as_count(value: object) -> int | None:
-    """The value if it is a count that a log can hold, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if 0 <= value <= COUNT_MAX else None
-
-
-def as_json(value: object) -> str:
-    """JSON text of a decoded value."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def canonical_json(value: object) -> str:
-    """RFC 8785 JSON; sorted JSON of what that form cannot hold, such as large numbers."""
-    try:
-        return rfc8785.dumps(cast("Json", value)).decode()
-    except (rfc8785.CanonicalizationError, UnicodeEncodeError):
-        return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def micros_of(value: object) -> int | None:
-    """Microseconds since 1970 of an ISO time; None without a zone, or for what is none."""
-    try:
-        moment = datetime.fromisoformat(as_text(value))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        return None
-    return (moment - _EPOCH) // _MICROSECOND
 
 
 def usage_of(value: object) -> Usage | None:

@@ -7,13 +7,8 @@ are listed here. A denial is no failure; what was interrupted did not time out.
 import re
 from dataclasses import dataclass
 
-from foldline.producers.claude_code_records import (
-    Json,
-    Record,
-    as_count,
-    as_object,
-    as_text,
-)
+from foldline.producers.claude_code_records import Record
+from foldline.producers.json_fields import Json, as_count, as_object, as_text
 from foldline.schemas.blocks import Blocks, text_block, text_of
 from foldline.schemas.events import (
     KnownEvent,

@@ -13,7 +13,6 @@ knowing; with the answer the session can be taken up again.
 """
 
 import inspect
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ from foldline.producers.appender import raise_refused
 from foldline.producers.calls import edited_arguments, granted_event, result_in_log
 from foldline.producers.identity import fresh_id
 from foldline.producers.ownership import Ownership
+from foldline.producers.parking import Parking, question_of
 from foldline.producers.policies import (
     Allow,
     ApprovalLimits,
@@ -48,17 +48,14 @@ from foldline.projections.repeats import (
     repeats_of,
     same_calls,
 )
-from foldline.projections.resuming import ANSWERS
-from foldline.projections.stalled import PARK_QUESTION, PARKED, park_question
+from foldline.projections.stalled import PARK_QUESTION
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
-    InputRequested,
     KnownEvent,
     PermissionDenied,
     PermissionExpired,
     PermissionGranted,
     PermissionRequested,
-    SessionSuspended,
 )
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import (
@@ -133,7 +130,7 @@ class Permissions:
         self._batch_id = batch_id
         self._asking = asking
         self.waiters = Waiters()
-        self._to_park: dict[str, tuple[KnownEvent, str]] = {}
+        self.parking = Parking(owner)
 
     async def of(
         self,
@@ -186,7 +183,7 @@ class Permissions:
                 return None
             if await self._by_earlier_grant(state, known, pending):
                 return Permitted(arguments)
-            return await self._wait(call, arguments, pending.request_id)
+            return await self._wait(call, arguments, pending.request_id, state.seq)
         match await self._ruling(call, tool, arguments, state):
             case None:
                 return Permitted(arguments)
@@ -240,7 +237,7 @@ class Permissions:
             return None
         if repeats.denials >= self._asking.limits.denials_max:
             why = _why(call, repeats)
-            self._to_park[call.call_id] = (self._question(why), why)
+            self.parking.add(call, question_of(self._owner, why), why)
         return Denied(call, feedback)
 
     async def _by_earlier_grant(
@@ -290,12 +287,21 @@ class Permissions:
         if not asked:
             return None
         crash_point("CP_PERMISSION_AFTER_REQUEST")
-        return await self._wait(call, arguments, request_id)
+        return await self._wait(call, arguments, request_id, state.seq)
 
     async def _wait(
-        self, call: PendingCall, arguments: dict[str, Any], request_id: str
+        self,
+        call: PendingCall,
+        arguments: dict[str, Any],
+        request_id: str,
+        seen_seq: int,
     ) -> Permission | None:
-        """Wait for the answer to a request that is recorded."""
+        """Wait for the answer to a request that is recorded.
+
+        A grant that reaches further, and came after `seen_seq`, is looked at first.
+        """
+        if self.waiters.reach_seq > seen_seq:
+            return None
         try:
             answer = await self.waiters.answer_to(request_id, wait_s=self._asking.wait_s)
         except TimeoutError:
@@ -360,39 +366,9 @@ class Permissions:
         request_id = f"{PARK_QUESTION}{self._owner.epoch}:{call.call_id}"
         request = await self._request(call, ask, state, request_id=request_id)
         display = (text_block(f"{why}. Asked for again: "), *request.display)
-        self._to_park[call.call_id] = (
-            request.model_copy(update={"display": display}),
-            why,
-        )
+        request = request.model_copy(update={"display": display})
+        self.parking.add(call, request, why)
         return Waiting(call, request_id)
-
-    def _question(self, why: str) -> InputRequested:
-        asked = f"{why}, and the agent asked again. Answer {' or '.join(ANSWERS)}."
-        return InputRequested(
-            request_id=park_question(self._owner.epoch),
-            answer_schema_json=json.dumps({"enum": list(ANSWERS)}),
-            prompt=(text_block(asked),),
-        )
-
-    @property
-    def parks(self) -> bool:
-        """Whether the session is to rest once the run is over."""
-        return bool(self._to_park)
-
-    def would_park(self, call: PendingCall) -> bool:
-        """Whether a person would be asked about the call while the session rests."""
-        return call.call_id in self._to_park
-
-    async def park(self) -> str:
-        """Suspend the session with what a person is asked; gives the reason."""
-        reason = PARKED + "; ".join(dict.fromkeys(w for _, w in self._to_park.values()))
-        asked: dict[str, KnownEvent] = {}
-        for event, _ in self._to_park.values():
-            asked.setdefault(getattr(event, "request_id", ""), event)
-        events = [*asked.values(), SessionSuspended(reason=reason)]
-        await self._owner.decide([self._draft(event) for event in events])
-        await self._owner.rest()
-        return reason
 
     def _draft(self, event: KnownEvent) -> Draft:
         return self._owner.draft(event, turn_id=self._turn_id, batch_id=self._batch_id)

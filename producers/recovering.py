@@ -20,13 +20,14 @@ Killed at any point, it is one more owner that is gone: the next one begins at 1
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from foldline.errors import (
-    AppendRefusedError,
     FencedError,
     FoldlineError,
     LiveOwnerError,
@@ -45,7 +46,8 @@ from foldline.projections.resuming import (
     ANSWERS,
     CANCEL,
     ResumePolicy,
-    count_resumes,
+    Tries,
+    count_tries,
     needs_harness,
     waits_for_people,
 )
@@ -84,6 +86,12 @@ ACTIONS: dict[str, str] = {
 
 ANSWERS_SCHEMA = '{"enum":["RESUME","CANCEL"]}'
 
+AT_ONCE_MAX = 16
+"""How many sessions one of these has in its hands at the same time."""
+
+LOOK_WAITS_S = 1.0
+"""How long a look waits for what it began, before it leaves it to itself."""
+
 REMEMBERED_MAX = 100_000
 """Of how many sessions it is remembered since when they stand still."""
 
@@ -95,11 +103,16 @@ _logger = logging.getLogger("foldline.recovery")
 
 @dataclass(slots=True)
 class _Standing:
-    """A session that stands still, since when by this process's clock, and how it went."""
+    """A session that stands still, by this process's clock.
+
+    Nobody has had it since `since_s`, nothing was appended since `moved_s`; a harness
+    was `wanted` so often.
+    """
 
     epoch: int
     seq: int
     since_s: float
+    moved_s: float
     wanted: int = 0
 
 
@@ -111,9 +124,18 @@ class Sweep:
     waiting: int = 0
     actions: list[RecoveryAction] = field(default_factory=list[RecoveryAction])
 
+    def taken_out(self) -> "Sweep":
+        """What there is so far; what comes later is not told twice."""
+        taken = Sweep(self.stalled, self.waiting, self.actions)
+        self.stalled, self.waiting, self.actions = 0, 0, []
+        return taken
+
 
 class RecoveryWorker:
-    """Looks after the sessions of one log. Not for more than one task."""
+    """Looks after the sessions of one log, several side by side. Not for two tasks.
+
+    One that a harness is busy with, for hours perhaps, keeps no other one waiting.
+    """
 
     def __init__(
         self,
@@ -143,6 +165,8 @@ class RecoveryWorker:
         self._pauses = pauses or ResumePolicy()
         self._tenant = tenant
         self._standing: dict[str, _Standing] = {}
+        self._tended: dict[str, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def run(
         self,
@@ -152,35 +176,71 @@ class RecoveryWorker:
         told: Callable[[Sweep], None] = lambda _: None,
     ) -> None:
         """Look again and again, until `stop` is set; a log that is away is waited for."""
-        while not stop.is_set():
-            try:
-                told(await self.sweep())
-            except LogUnavailableError as error:
-                _logger.warning("recovery waits for the log: %s", error)
-            try:
-                await asyncio.wait_for(stop.wait(), every_ms / 1000)
-            except TimeoutError:
-                continue
+        sweep = Sweep()
+        try:
+            while not stop.is_set():
+                try:
+                    await self._look(sweep)
+                    told(sweep.taken_out())
+                except LogUnavailableError as error:
+                    _logger.warning("recovery waits for the log: %s", error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), every_ms / 1000)
+        finally:
+            await self._stop_all()
+            told(sweep.taken_out())
 
     async def sweep(self) -> Sweep:
-        """Look at every session once, and do what is due.
+        """Look at every session once, do what is due, and wait until it is done.
 
         Raises:
-            LogUnavailableError: the log gives no answer.
+            LogUnavailableError: the log gives no list of the sessions.
         """
         sweep = Sweep()
+        try:
+            await self._look(sweep)
+            await asyncio.gather(*self._tended.values())
+        finally:
+            await self._stop_all()
+        return sweep
+
+    async def _look(self, sweep: Sweep) -> None:
+        """Begin what is due, for each session that is not in hand already."""
         found = await asyncio.to_thread(
             lambda: list(stalled_sessions(self._log, tenant=self._tenant))
         )
         self._forget_all_but(found)
+        begun: list[asyncio.Task[None]] = []
         for stalled in found:
+            if stalled.session_id in self._tended:
+                continue
+            task = asyncio.create_task(self._tend_safely(stalled, sweep))
+            self._tended[stalled.session_id] = task
+            begun.append(task)
+            task.add_done_callback(lambda _, name=stalled.session_id: self._let_go(name))
+        if begun:
+            await asyncio.wait(begun, timeout=LOOK_WAITS_S)
+
+    def _let_go(self, session_id: str) -> None:
+        del self._tended[session_id]
+
+    async def _stop_all(self) -> None:
+        """Whoever is still busy is told to stop, as by its own Ctrl-C."""
+        tasks = list(self._tended.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tend_safely(self, stalled: Stalled, sweep: Sweep) -> None:
+        """One session's trouble is its own: the others are looked after all the same."""
+        name = stalled.session_id
+        async with self._places:
             try:
                 await self._tend(stalled, sweep)
             except (LiveOwnerError, FencedError, SessionNotFoundError) as error:
-                _logger.info("session %s is left alone: %s", stalled.session_id, error)
-            except AppendRefusedError as error:
-                _logger.warning("session %s: %s", stalled.session_id, error)
-        return sweep
+                _logger.info("session %s is left alone: %s", name, error)
+            except FoldlineError as error:
+                _logger.warning("session %s: %s", name, error)
 
     @property
     def _log(self) -> Log:
@@ -195,17 +255,20 @@ class RecoveryWorker:
             del self._standing[name]
 
     def _since(self, state: SessionState) -> _Standing:
+        now_s = time.monotonic()
         standing = self._standing.get(state.session_id)
-        if standing is None or (standing.epoch, standing.seq) != (state.epoch, state.seq):
+        if standing is None or standing.epoch != state.epoch:
             wanted = standing.wanted if standing else 0
-            standing = _Standing(state.epoch, state.seq, time.monotonic(), wanted)
+            standing = _Standing(state.epoch, state.seq, now_s, now_s, wanted)
             if len(self._standing) < REMEMBERED_MAX:
                 self._standing[state.session_id] = standing
+        if standing.seq != state.seq:  # people talk on meanwhile
+            standing.seq, standing.moved_s = state.seq, now_s
         return standing
 
     async def _tend(self, stalled: Stalled, sweep: Sweep) -> None:
         state = await asyncio.to_thread(self._log.state, stalled.session_id)
-        if state is None:
+        if state is None or state.ended:
             return
         if stalled.why == PARKED_ONE:
             if is_answered(state):
@@ -216,28 +279,34 @@ class RecoveryWorker:
             return
         sweep.stalled += 1
         standing = self._since(state)
-        stood_ms = (time.monotonic() - standing.since_s) * 1000
-        resumes = await asyncio.to_thread(self._resumes, state)
-        now = state.recorded_at + round(stood_ms * 1000)  # no later than log time
-        plan = plan_recovery(state, now, self._policy, resumes=resumes)
+        tries = await asyncio.to_thread(self._tries, state)
+        if tries.answered and await asyncio.to_thread(self._answer, state) == CANCEL:
+            await self._go_on_as_answered(state, sweep)
+            return
+        now_s = time.monotonic()
+        moved_us = round((now_s - standing.moved_s) * 1_000_000)
+        now = state.recorded_at + moved_us  # no later than log time
+        resumes = max(tries.resumes, standing.wanted)
+        plan = plan_recovery(state, now, self._policy, resumes=tries.resumes)
         if waits_for_people(state, plan):
             sweep.waiting += 1
             return
-        if stood_ms < self._pauses.pause_after(max(resumes, standing.wanted)):
+        stood_ms = (now_s - standing.since_s) * 1000
+        if stood_ms < self._pauses.pause_after(resumes):
             return
-        tired = max(resumes, standing.wanted) >= self._policy.resumes_max
+        tired = resumes >= self._policy.resumes_max
         if self._resume is None and not tired and needs_harness(plan, self._tools(state)):
             standing.wanted += 1
             standing.since_s = time.monotonic()
             await self._note(sweep, state, [Step(RESUME_WANTED)], resumes=standing.wanted)
             return
-        await self._take(state, sweep, resumes=resumes, tired=tired)
+        await self._take(state, sweep, resumes=tries.resumes, tired=tired)
 
-    def _resumes(self, state: SessionState) -> int:
+    def _tries(self, state: SessionState) -> Tries:
         if state.turn is None:
-            return 0
+            return Tries()
         events = self._log.structure(state.session_id, after_seq=state.turn.seq)
-        return count_resumes(events)
+        return count_tries(events)
 
     def _tools(self, state: SessionState) -> frozenset[str]:
         calls = state.calls.values()
@@ -255,9 +324,9 @@ class RecoveryWorker:
             report = await owned.recover(
                 self._toolbox, policy=self._policy, leave_tools=True
             )
-            steps = [Step(TAKEN), *report.done]
-            steps += await self._bring_on(owned, report, tired=tired)
-            await self._note(sweep, state, steps, epoch=owned.epoch, resumes=resumes + 1)
+            note = partial(self._note, sweep, state, epoch=owned.epoch, resumes=resumes + 1)
+            await note([Step(TAKEN), *report.done])
+            await note(await self._bring_on(owned, report, tired=tired))
         finally:
             await owned.close()
 
@@ -299,6 +368,7 @@ class RecoveryWorker:
         await owned.append(asked)
         crash_point("CP_RECOVERY_BEFORE_PARK")
         await owned.suspend(f"{PARKED}{why}")
+        self._standing.pop(owned.session_id, None)  # it begins anew once it is answered
         return Step(PARKED_ACTION, detail=why)
 
     async def _go_on_as_answered(self, state: SessionState, sweep: Sweep) -> None:
@@ -356,7 +426,7 @@ class RecoveryWorker:
         ]
         sweep.actions.extend(actions)
         log = self._log
-        if not isinstance(log, WritesRecovery):
+        if not actions or not isinstance(log, WritesRecovery):
             return
         try:
             await asyncio.to_thread(log.write_recovery, actions)

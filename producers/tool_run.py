@@ -99,14 +99,15 @@ class ToolRun:
 
         An interruption is a person's word too: then such calls do not begin, no more.
         """
-        if not self._permissions.parks:
+        parking = self._permissions.parking
+        if not parking:
             return results
         if not self.interrupted:
-            self.parked = await self._permissions.park()
+            self.parked = await parking.park(turn_id=self._turn_id, batch_id=self._batch_id)
             return results
         return [
             await self._not_begun(result.call)
-            if isinstance(result, Waiting) and self._permissions.would_park(result.call)
+            if isinstance(result, Waiting) and result.call in parking
             else result
             for result in results
         ]

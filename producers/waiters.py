@@ -22,6 +22,8 @@ class Waiters:
     def __init__(self) -> None:
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._answers: dict[str, Recorded] = {}
+        self.reach_seq = 0
+        """The seq of the last grant that reaches further than its call; 0 for none."""
 
     def listen(self, request_id: str) -> asyncio.Future[Answer]:
         """From here on no answer to the request is missed."""
@@ -54,6 +56,7 @@ class Waiters:
         self._answers[request_id] = recorded
         _hand(self._asked.get(request_id), recorded)
         if isinstance(event, PermissionGranted) and event.scope != "CALL":
+            self.reach_seq = recorded.seq
             for other, future in self._asked.items():
                 if other != request_id:
                     _hand(future, COVERED)

@@ -44,21 +44,37 @@ class ResumePolicy:
         return min(doubled, self.pause_max_ms)
 
 
-def count_resumes(events: Iterable[Recorded]) -> int:
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """How often an open turn was taken up since it began, or since a person's answer.
+
+    `answered`: whether a person has answered recovery's question about it.
+    """
+
+    resumes: int = 0
+    answered: bool = False
+
+
+def count_tries(events: Iterable[Recorded]) -> Tries:
     """How many owners claimed a session, of the events since its open turn began.
 
     A person who answered the question of a parked session has it begin anew.
     """
-    resumes = 0
+    tries = Tries()
     for recorded in events:
         match recorded.event:
             case SessionResumed():
-                resumes += 1
+                tries = Tries(tries.resumes + 1, tries.answered)
             case InputProvided(request_id=name) if name.startswith(PARK_QUESTION):
-                resumes = 0
+                tries = Tries(answered=True)
             case _:
                 pass
-    return resumes
+    return tries
+
+
+def count_resumes(events: Iterable[Recorded]) -> int:
+    """The same, where only the number counts."""
+    return count_tries(events).resumes
 
 
 def waits_for_people(state: SessionState, plan: Iterable[PlannedAction]) -> bool:

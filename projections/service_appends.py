@@ -26,7 +26,7 @@ from foldline.processors.http_wire import (
     unpack_appends,
 )
 from foldline.projections.service_access import Appender
-from foldline.projections.service_approvers import check_answer
+from foldline.projections.service_approvers import answered_request, check_answer
 from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_writing import (
@@ -140,6 +140,9 @@ async def append_event(
 async def append_prepared(node: Node, caller: Caller, append: Append) -> Verdict:
     """Hold an append that came as JSON to its role, redact it, record it."""
     check_role(caller, append.envelope, append.event)
+    if answered_request(append.event) is not None:
+        session_id = append.envelope.session_id
+        await node.reading.run(check_answer, node.log, caller, session_id, append.event)
     await node.reading.run(check_blobs, node, caller, append.event)
     appends = await node.appending.run(node.prepare, append)
     return (await record(node, appends))[0]

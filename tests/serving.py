@@ -110,6 +110,8 @@ class TokenBook:
         tenant: str = "default",
         kind: Kind = "HARNESS",
         expires_at: int | None = None,
+        actor_id: str = "",
+        roles: tuple[str, ...] = (),
     ) -> str:
         secret = f"fl_{token_id}"
         self.tokens.append(
@@ -119,8 +121,9 @@ class TokenBook:
                 tenant=tenant,
                 scopes=frozenset(scopes),
                 kind=kind,
-                actor_id=f"{token_id}@example",
+                actor_id=actor_id or f"{token_id}@example",
                 expires_at=expires_at,
+                roles=frozenset(roles),
             )
         )
         save(self.path, self.tokens)

@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
     "foldline.testing.fork_contract",
     "foldline.testing.steering_contract",
     "foldline.testing.subagent_contract",
+    "foldline.testing.tool_contract",
     "foldline.testing.log_contract",
     "foldline.testing.blob_contract",
     "foldline.testing.shared_contract",

@@ -87,8 +87,11 @@ async def _answered(
         async with connect(log) as person:
             view = await person.open(session_id)
             async for recorded in view.follow():
-                if isinstance(recorded.event, PermissionRequested):
-                    await answer(view, recorded.event.request_id)
+                event = recorded.event
+                if not isinstance(event, PermissionRequested):
+                    continue
+                if event.request_id in (await view.state()).requests:
+                    await answer(view, event.request_id)
 
     answering = asyncio.create_task(answer_all())
     try:

@@ -24,6 +24,7 @@ from foldline.testing.reading_contract import ReadingContract
 from foldline.testing.samples import created
 from foldline.testing.steering_contract import SteeringContract
 from foldline.testing.subagent_contract import SubagentContract
+from foldline.testing.tool_contract import ToolContract
 from foldline.testing.verdict_contract import MakeLog, VerdictContract
 
 
@@ -34,6 +35,7 @@ class LogContract(
     SteeringContract,
     SubagentContract,
     ApprovalContract,
+    ToolContract,
 ):
     """Inherit it and give a `make_log` fixture."""
 

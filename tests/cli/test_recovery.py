@@ -14,9 +14,15 @@ import pytest
 
 from foldline.producers.tools import Effect
 from foldline.schemas.events import SessionResumed, ToolOutcomeResolved
+from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.state import COMPLETED, SUSPENDED, WAITING_APPROVAL
+from foldline.schemas.topic_records import RecoveryAction
+from foldline.testing.log_story import new_id
 from tests import charging
 from tests.charging_run import ROOT, Run
+from tests.cluster.served import served_log
+from tests.cluster.shared import Broker
+from tests.kafka_checker import read
 
 pytestmark = pytest.mark.crash
 
@@ -147,6 +153,38 @@ def test_a_harness_that_never_gets_anywhere_is_not_started_for_ever(
     assert seen.count("RESUME_FAILED") == 2
     state = run.state()
     assert (state.status, len(state.requests)) == (SUSPENDED, 1)
+
+
+@pytest.mark.kafka
+def test_on_kafka_too_and_a_topic_holds_what_was_done(
+    broker: Broker, tmp_path: Path
+) -> None:
+    with served_log(broker, tmp_path) as log:
+        run = Run(log.cluster.url, tmp_path, "RECONCILABLE", new_id(), log.environment)
+        brief = {"LEASE_TTL_MS": "500", "LEASE_RENEW_MS": "100"}
+        code, _ = run.run("run", CRASH_AT="CP_TOOL_AFTER_EFFECT:1", **brief)
+        assert code == -signal.SIGKILL
+        said: list[dict[str, Any]] = []
+        options = ("--every-ms", "100", *RECONCILERS, *RESUME)
+        with process(run, "run", *options) as working:
+            assert working.stdout is not None
+            while "RESUMED" not in done(said):
+                said.append(json.loads(working.stdout.readline()))
+            working.send_signal(signal.SIGTERM)
+            assert working.wait(30) == 0
+        assert run.state().status == COMPLETED
+        assert len(charging.ledger_of(run.ledger)) == 1
+        records = RecordCodec(log.registry)
+        kept = [
+            records.unframe_record(RecoveryAction, message.value())
+            for partition in range(log.partitions)
+            for message in read(log, log.names.recovery, partition)
+        ]
+    assert done(said) == [action.action for action in kept]
+    assert done(said) == ["TAKEN", "RESOLVED", "RESUMED"]
+    assert {(a.session_id, a.epoch) for a in kept} == {(run.session_id, 2)}
+    (resolved,) = [action for action in kept if action.action == "RESOLVED"]
+    assert (resolved.attempt, resolved.detail) == (1, "the ledger")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ from foldline.schemas.verdicts import ACCEPTED, CONFLICT, Verdict
 from foldline.settings import Settings
 from foldline.testing.log_story import new_id
 from tests import charging
+from tests.approving_run import Run as Approving
+from tests.approving_run import check_killed_and_granted
 from tests.charging_run import (
     START_BY_MS,
     Run,
@@ -288,4 +290,25 @@ def _until_sent(log: FaultyLog, event: type) -> None:
         lambda: any(isinstance(a.event, event) for batch in log.batches for a in batch),
         timeout_s=30,
         what=lambda: f"a {event.__name__} that is sent",
+    )
+
+
+# --- killed between request, grant and start -----------------------------------------
+
+
+@pytest.mark.parametrize(
+    "crashes",
+    [
+        ("CP_PERMISSION_AFTER_REQUEST:1", "CP_PERMISSION_AFTER_ANSWER:1"),
+        ("CP_PERMISSION_AFTER_REQUEST:1", "CP_TOOL_BEFORE_START:1"),
+    ],
+    ids=" ".join,
+)
+async def test_a_harness_killed_around_a_grant_runs_each_call_once(
+    served: FreshLog, tmp_path: Path, crashes: tuple[str, ...]
+) -> None:
+    """Case B36: the request is offered again, the grant remembered."""
+    url, environment = served.cluster.url, served.environment
+    await check_killed_and_granted(
+        Approving(url, tmp_path, new_id(), environment), *crashes
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from foldline.errors import LiveOwnerError, LogUnavailableError
+from foldline.errors import DecodeError, LiveOwnerError, LogUnavailableError
 from foldline.processors.log import SessionSummary
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
@@ -26,9 +26,14 @@ from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
 from foldline.projections.planned import planned
 from foldline.projections.recovery import Reconcile, RecoveryPolicy
 from foldline.projections.resuming import ResumePolicy
-from foldline.projections.stalled import PARKED, stalled_sessions
-from foldline.schemas.events import ToolExecutionStarted, ToolOutcomeResolved
-from foldline.schemas.state import CANCELLED, COMPLETED, RUNNING, SUSPENDED
+from foldline.projections.stalled import PARKED, park_question, stalled_sessions
+from foldline.schemas.blocks import text_block
+from foldline.schemas.events import (
+    InputRequested,
+    ToolExecutionStarted,
+    ToolOutcomeResolved,
+)
+from foldline.schemas.state import CANCELLED, COMPLETED, RUNNING, SUSPENDED, SessionState
 from foldline.settings import Settings
 from tests.harness import FaultyLog, memory, model_says
 
@@ -246,6 +251,106 @@ async def test_a_person_may_end_what_was_parked() -> None:
         await view.answer(request_id, '"cancel"')
         assert actions(await recovering.sweep()) == [REOPENED]
         assert (await view.state()).status == CANCELLED
+
+
+async def test_an_answer_counts_though_the_one_who_asked_died_before_it_suspended() -> None:
+    """The question is in the log, the suspension is not: CANCEL ends the session."""
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        owned = await client.take("s")
+        await owned.recover(mail.box)
+        question = park_question(owned.epoch)
+        await owned.append(InputRequested(request_id=question, prompt=(text_block("?"),)))
+        await owned.close()
+        recovering = worker(client, mail, resume=finish)
+        sweep = await recovering.sweep()
+        assert (sweep.actions, sweep.waiting) == ([], 1)
+        view = await client.open("s")
+        await view.answer(question, "CANCEL")
+        assert actions(await recovering.sweep()) == [REOPENED]
+        assert (await view.state()).status == CANCELLED
+
+
+async def test_a_parked_session_without_a_harness_begins_anew_once_it_is_answered() -> None:
+    """How often a harness was wanted before is no reason to park it again at once."""
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        recovering = worker(client, mail, policy=RecoveryPolicy(resumes_max=2))
+        seen: list[str] = []
+        while PARKED_ACTION not in seen:
+            seen += actions(await recovering.sweep())
+        view = await client.open("s")
+        (question,) = (await view.state()).requests
+        await view.answer(question, "RESUME")
+        seen = [*actions(await recovering.sweep()), *actions(await recovering.sweep())]
+        assert seen == [REOPENED, RESUME_WANTED]
+
+
+async def test_a_busy_harness_keeps_no_other_session_waiting() -> None:
+    mail = Mail()
+    log = await left_open(mail, "long")
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    async def works(client: Client, owned: OwnedSession) -> None:
+        begun.set()
+        if owned.session_id == "long":
+            await done.wait()
+        await finish(client, owned)
+
+    async with connect(log, settings=SHORT) as client, asyncio.timeout(30):
+        stop = asyncio.Event()
+        recovering = worker(client, mail, resume=works)
+        running = asyncio.create_task(recovering.run(stop, every_ms=10))
+        await begun.wait()
+        async with connect(log, settings=SHORT) as other:
+            await leave_open(other, "later", mail)
+        async for recorded in (await client.open("later")).follow():
+            if recorded.type == "SessionCompleted":
+                break
+        done.set()
+        async for recorded in (await client.open("long")).follow():
+            if recorded.type == "SessionCompleted":
+                break
+        stop.set()
+        await running
+
+
+class Unreadable(FaultyLog):
+    """A log one of whose sessions cannot be read."""
+
+    def state(self, session_id: str, *, at_seq: int | None = None) -> SessionState | None:
+        """Read the state, or not."""
+        if session_id == "broken":
+            raise DecodeError("bytes of another world")
+        return super().state(session_id, at_seq=at_seq)
+
+
+async def test_a_session_that_cannot_be_read_keeps_no_other_one_waiting() -> None:
+    mail = Mail()
+    log = Unreadable(await left_open(mail, "a", "broken", "z"))
+    async with connect(log, settings=SHORT) as client:
+        sweep = await worker(client, mail, resume=finish).sweep()
+    resumed = {a.session_id for a in sweep.actions if a.action == RESUMED}
+    assert resumed == {"a", "z"}
+
+
+async def test_people_who_talk_meanwhile_do_not_put_recovery_off() -> None:
+    """The pause is since nobody has had the session, not since somebody spoke."""
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        await (await client.take("s")).close()
+        pauses = ResumePolicy(pause_ms=200)
+        recovering = RecoveryWorker(client, toolbox=mail.box, resume=finish, pauses=pauses)
+        view = await client.open("s")
+        seen: list[str] = []
+        async with asyncio.timeout(30):
+            while RESUMED not in seen:
+                await view.message("and?")
+                seen += actions(await recovering.sweep())
+                await asyncio.sleep(0.02)
 
 
 async def test_between_the_tries_the_pause_doubles() -> None:

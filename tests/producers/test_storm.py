@@ -20,7 +20,7 @@ from tests.cluster.logs import FreshLog
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 200
-SEEDS_ON_KAFKA = 12
+SEEDS_ON_KAFKA = 5
 LIMIT_S = 900
 ZEROS = ("acknowledged_lost", "unsafe_twice", "reconcilable_twice")
 

@@ -1,5 +1,6 @@
 """A person sees what waits for an answer, and answers it, by their own token only."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     book.add("boss", "read", "approve", kind="PERSON")
     book.add("robot", "read", "append", "approve", kind="SERVICE")
     book.add("other", "read", "approve", tenant="other", kind="PERSON")
+    book.add("agent", "read", "approve", kind="PERSON", actor_id="owner")
+    book.add("guard", "read", "append", "approve", kind="PERSON", roles=("security",))
     log = MemoryLog(settings=Settings(), clock=wall_clock)
     with serving(log, tokens=book.open()) as served:
         yield served
@@ -175,3 +178,106 @@ def test_nobody_answers_for_a_person_of_another_kind_or_tenant(
             answer = http.post(path(story, verb), json=given)
             assert (answer.status_code, answer.json()["kind"]) == (status, kind)
     assert "ask-1" in story.state.requests
+
+
+# --- who may, and what with ------------------------------------------------------------
+
+
+def ask_of_security(story: LogStory) -> None:
+    """A second request, for people with a role."""
+    asked = PermissionRequested(
+        request_id="ask-3", kind="PLAN", approvers=("security", "boss"), display=()
+    )
+    story.given(asked)
+
+
+def test_a_request_that_names_roles_is_answered_by_one_of_them_only(
+    served: Served, http: httpx2.Client, story: LogStory
+) -> None:
+    ask_of_security(story)
+    listed = http.get(f"/sessions/{story.session_id}/approvals").json()["requests"]
+    assert [p["approvers"] for p in listed] == [[], ["security", "boss"]]
+    for verb in ("grant", "deny"):
+        answer = http.post(path(story, verb, "ask-3"), json={})
+        assert (answer.status_code, answer.json()["kind"]) == (403, "no_role")
+        assert "security, boss" in answer.json()["detail"]
+    with served.http("fl_guard") as guard:
+        answer = guard.post(path(story, "grant", "ask-3"), json={})
+        assert answer.json()["kind"] == "ACCEPTED"
+
+
+def test_an_answer_that_is_appended_is_held_to_the_same(
+    served: Served, story: LogStory
+) -> None:
+    ask_of_security(story)
+    fields = {"request_id": "ask-3", "decided_by": "PERSON", "grant_id": "g"}
+    body = {"type": "PermissionGranted", "fields": fields}
+    appends = f"/sessions/{story.session_id}/appends"
+    statuses: dict[str, tuple[int, str]] = {}
+    for who in ("robot", "guard"):
+        with served.http(f"fl_{who}") as http:
+            answer = http.post(appends, json=body)
+            statuses[who] = (answer.status_code, answer.json()["kind"])
+    assert statuses == {"robot": (403, "no_person"), "guard": (200, "ACCEPTED")}
+
+
+@pytest.mark.parametrize("verb", ["grant", "deny"])
+def test_who_asked_is_not_who_approves(served: Served, story: LogStory, verb: str) -> None:
+    """A person's token whose subject is who asked."""
+    given = {"args_hash": "h1"} if verb == "grant" else {}
+    with served.http("fl_agent") as http:
+        answer = http.post(path(story, verb), json=given)
+    assert (answer.status_code, answer.json()["kind"]) == (403, "own_request")
+    assert "ask-1" in story.state.requests
+
+
+def test_a_grant_may_edit_the_arguments_of_one_call(
+    http: httpx2.Client, story: LogStory
+) -> None:
+    given: dict[str, Any] = {"args_hash": "h1", "edited_arguments": {"command": "ls"}}
+    refused = http.post(path(story, "grant"), json=given | {"scope": "SESSION"})
+    assert (refused.status_code, refused.json()["kind"]) == (422, "bad_edit")
+    assert http.post(path(story, "grant"), json=given).json()["kind"] == "ACCEPTED"
+    *_, last = story.log.events(story.session_id)
+    assert isinstance(last.event, PermissionGranted)
+    assert last.event.edited_arguments[0].body == '{"command": "ls"}'
+    assert last.event.edited_args_hash not in (None, "h1")
+
+
+# --- the stream --------------------------------------------------------------------------
+
+
+def next_of(lines: Iterator[str], name: str, request_id: str) -> dict[str, Any]:
+    """The next event of this name about this request."""
+    for line in lines:
+        if line == f"event: {name}":
+            data = json.loads(next(lines).removeprefix("data: "))
+            if data.get("request_id") == request_id:
+                return data
+    raise AssertionError(name)
+
+
+def test_a_stream_tells_what_waits_what_comes_and_what_became_of_it(
+    served: Served, http: httpx2.Client, story: LogStory
+) -> None:
+    with (
+        served.http("fl_boss") as listening,
+        listening.stream("GET", "/approvals/stream") as answer,
+    ):
+        lines = answer.iter_lines()
+        assert [next(lines), next(lines), next(lines)][2] == "event: pending"
+        listed = json.loads(next(lines).removeprefix("data: "))["requests"]
+        assert story.session_id in {pending["session_id"] for pending in listed}
+        new = new_id()
+        story.given(InputRequested(request_id=new, prompt=(text_block("Which?"),)))
+        assert next_of(lines, "requested", new)["display"][0]["body"] == "Which?"
+        http.post(path(story, "input", new), json={"text": "main"})
+        told = next_of(lines, "settled", new)
+        assert (told["outcome"], told["by"]) == ("ANSWERED", "boss@example")
+    with (
+        served.http("fl_other") as listening,
+        listening.stream("GET", "/approvals/stream") as answer,
+    ):
+        lines = answer.iter_lines()
+        theirs = [next(lines) for _ in range(4)][3]
+        assert json.loads(theirs.removeprefix("data: "))["requests"] == []

@@ -27,6 +27,7 @@ OPEN_TO_ALL = {"/healthz", "/readyz"}
 BODIES: dict[str, Any] = {
     "append_event": {"type": "UserMessage", "fields": {}},
     "fork_session": {"at_seq": 1},
+    "steer": {"text": "use nix"},
     "renew_lease": {"epoch": 1, "writer": "w", "ttl_ms": 1},
     "grant": {"args_hash": "x"},
     "deny": {},

@@ -170,3 +170,15 @@ def test_a_file_that_others_may_write_is_refused(book: TokenBook) -> None:
     book.path.chmod(0o666)
     with pytest.raises(SettingsError, match="chmod go-w"):
         load(book.path)
+
+
+def test_roles_are_kept_and_a_file_without_them_is_read_as_before(book: TokenBook) -> None:
+    plain = book.add("plain", "read")
+    assert "roles" not in book.path.read_text()
+    guard = book.add("guard", "approve", kind="PERSON", roles=("security", "boss"))
+    rows = json.loads(book.path.read_text())["tokens"]
+    assert [row.get("roles") for row in rows] == [None, ["boss", "security"]]
+    found = book.open()
+    callers = [found.find(secret) for secret in (plain, guard)]
+    roles = [caller.roles for caller in callers if caller is not None]
+    assert roles == [frozenset(), {"security", "boss"}]

@@ -1,0 +1,63 @@
+"""Suspending a session that goes round in circles, with what a person is asked about it.
+
+Reason and ids are those by which recovery parks a session: its consumer takes the session
+up once nothing of it waits any more.
+"""
+
+import json
+
+from foldline.producers.ownership import Ownership
+from foldline.producers.prepare import Draft
+from foldline.producers.tools import PendingCall
+from foldline.projections.resuming import ANSWERS
+from foldline.projections.stalled import PARKED, park_question
+from foldline.schemas.blocks import text_block
+from foldline.schemas.events import (
+    InputRequested,
+    KnownEvent,
+    PermissionRequested,
+    SessionSuspended,
+)
+
+
+class Parking:
+    """What people are to be asked once a run of tools is over."""
+
+    def __init__(self, owner: Ownership) -> None:
+        self._owner = owner
+        self._asked: dict[str, tuple[PermissionRequested | InputRequested, str]] = {}
+
+    def add(
+        self, call: PendingCall, asked: PermissionRequested | InputRequested, why: str
+    ) -> None:
+        """Ask this about a call, and suspend the session."""
+        self._asked[call.call_id] = asked, why
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def __contains__(self, call: PendingCall) -> bool:
+        return call.call_id in self._asked
+
+    async def park(self, *, turn_id: str, batch_id: str) -> str:
+        """Suspend the session with what is asked, in one batch; gives the reason."""
+        reasons = dict.fromkeys(why for _, why in self._asked.values())
+        reason = PARKED + "; ".join(reasons)
+        by_id = {event.request_id: event for event, _ in self._asked.values()}
+        events: list[KnownEvent] = [*by_id.values(), SessionSuspended(reason=reason)]
+        drafts: list[Draft] = [
+            self._owner.draft(event, turn_id=turn_id, batch_id=batch_id) for event in events
+        ]
+        await self._owner.decide(drafts)
+        await self._owner.rest()
+        return reason
+
+
+def question_of(owner: Ownership, why: str) -> InputRequested:
+    """Whether the session is to go on, for a person."""
+    asked = f"{why}, and the agent asked again. Answer {' or '.join(ANSWERS)}."
+    return InputRequested(
+        request_id=park_question(owner.epoch),
+        answer_schema_json=json.dumps({"enum": list(ANSWERS)}),
+        prompt=(text_block(asked),),
+    )
