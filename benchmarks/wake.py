@@ -1,7 +1,7 @@
 """How fast a session wakes: 1,000 events, 10,000 and 100,000, after its owner's SIGKILL.
 
 A wake is `client.take(session_id)`, which reads the state and gets the verdict on its
-claim, and then the first context. *Connected*: a process whose client is open already
+claim, then the plan of its recovery, and then the first context. *Connected*: a process whose client is open already
 measures from the call. *Cold*: from the start of the process, imports included.
 
 1. The session is built, ending in the middle of a turn, while a tool executes.
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,11 @@ TAKES_QUICK = 3
 TARGET_RATIO = 1.2
 TARGET_P99_MS = 100.0
 SESSION = "bench-wake"
-STEPS = ("imported", "connected", "taken", "context")
+STEPS = ("imported", "connected", "taken", "planned", "context")
+READ_MAX = 2 * 256
+"""Of how many events a wake may read the structure: the state's tail behind a snapshot,
+which the log keeps every 256 events, and what the open turn's resumes are counted in."""
+
 CONTEXT_OF_WHOLE_TAKES = 1
 """Without a compaction the whole history is read; how many takes do it."""
 
@@ -114,7 +119,10 @@ async def take(
 ) -> None:
     """Be a taker: connect, take, build the context, then stay until killed."""
     from foldline import connect  # its import is a part of a cold wake
+    from foldline.producers.recovering import planned
+    from foldline.projections.recovery import RecoveryPolicy
 
+    read = count_reads()
     steps = {"imported": time.monotonic() - began_s}
     client = await connect(url).__aenter__()
     steps["connected"] = time.monotonic() - began_s
@@ -125,16 +133,48 @@ async def take(
     owned = await client.take(session_id)
     state = await owned.state()
     steps["taken"] = time.monotonic() - began_s
+    plan = await asyncio.to_thread(planned, client.log, session_id, RecoveryPolicy())
+    steps["planned"] = time.monotonic() - began_s
+    told = {"planned_actions": len(plan), "read": read["structure"]}
     messages = 0
     if context:
         turn = await owned.resume_turn()
         messages = len((await turn.context()).messages)
         steps["context"] = time.monotonic() - began_s
     print(
-        json.dumps({**steps, "seq": state.seq, "messages": messages, "epoch": state.epoch}),
+        json.dumps(
+            {
+                **steps,
+                **told,
+                "seq": state.seq,
+                "messages": messages,
+                "epoch": state.epoch,
+                "read_whole": read["whole"],
+            }
+        ),
         flush=True,
     )
     await asyncio.Event().wait()
+
+
+def count_reads() -> Counter[str]:
+    """Count the events that this process decodes from here on: structure, or whole."""
+    from foldline.schemas.codec import Codec  # see `take`
+
+    read: Counter[str] = Counter()
+
+    def counted(name: str, kind: str) -> None:
+        decode = getattr(Codec, name)
+
+        def decoded(*arguments: Any) -> Any:
+            read[kind] += 1
+            return decode(*arguments)
+
+        setattr(Codec, name, decoded)
+
+    counted("decode", "whole")
+    counted("decode_structure", "structure")
+    return read
 
 
 def make_bed(folder: Path, events: int, *, compacted: bool) -> Bed:
@@ -230,6 +270,19 @@ def show(title: str, beds: list[Bed], step: str) -> dict[str, Any]:
     }
 
 
+def show_reads(beds: list[Bed]) -> dict[str, Any]:
+    """How many events a wake reads: bounded by the snapshots, not by the session."""
+    names = ("read", "read_whole", "planned_actions")
+    found = {
+        str(bed.events): {name: max(wake[name] for wake in bed.wakes) for name in names}
+        for bed in beds
+    }
+    say("\nEvents read on a wake, at the most")
+    rows = [(f"{int(size):,}", *counts.values()) for size, counts in found.items()]
+    say(table(("events", "for state and plan", "for the context", "planned"), rows))
+    return found
+
+
 def show_cold(beds: list[Bed]) -> dict[str, Any]:
     """A table of the cold wakes by step."""
     found = {
@@ -253,7 +306,9 @@ def show_cold(beds: list[Bed]) -> dict[str, Any]:
     return found
 
 
-def targets(numbers: dict[str, Any], sizes: tuple[int, ...]) -> dict[str, bool]:
+def targets(
+    numbers: dict[str, Any], reads: dict[str, Any], sizes: tuple[int, ...]
+) -> dict[str, bool]:
     """Which of them are reached."""
     last = numbers[str(sizes[-1])]
     say()
@@ -265,6 +320,9 @@ def targets(numbers: dict[str, Any], sizes: tuple[int, ...]) -> dict[str, bool]:
         ),
         "p99 at most 100 ms": target(
             "p99 in ms", max(n["p99_ms"] for n in numbers.values()), TARGET_P99_MS
+        ),
+        "events read bounded by the snapshots": target(
+            "events read", max(counts["read"] for counts in reads.values()), READ_MAX
         ),
     }
 
@@ -288,9 +346,14 @@ def main() -> None:
             cold=0,
             context_takes=CONTEXT_OF_WHOLE_TAKES,
         )
-    connected = show("Connected, up to the first context", beds, "context")
+    connected = show("Connected, with the plan, up to the first context", beds, "context")
+    reads = show_reads(beds)
     results = {
         "connected": connected,
+        "connected_state_and_plan": show(
+            "Connected, state, claim and the plan of its recovery", beds, "planned"
+        ),
+        "events_read": reads,
         "connected_state_only": show("Connected, state and claim", beds, "taken"),
         "without_compaction_state_only": show(
             "Without any compaction: state and claim", whole, "taken"
@@ -306,7 +369,7 @@ def main() -> None:
     say(str(results["without_compaction_first_context"]))
     finish(
         arguments,
-        {"benchmark": "wake", **results, "targets": targets(connected, sizes)},
+        {"benchmark": "wake", **results, "targets": targets(connected, reads, sizes)},
     )
 
 
