@@ -1,8 +1,9 @@
 """How fast a session wakes: 1,000 events, 10,000 and 100,000, after its owner's SIGKILL.
 
 A wake is `client.take(session_id)`, which reads the state and gets the verdict on its
-claim, then the plan of its recovery, and then the first context. *Connected*: a process whose client is open already
-measures from the call. *Cold*: from the start of the process, imports included.
+claim, then the plan of its recovery, and then the first context. *Connected*: a process
+whose client is open already measures from the call. *Cold*: from the start of the
+process, imports included.
 
 1. The session is built, ending in the middle of a turn, while a tool executes.
 2. A new process connects. Only then the owner before it is killed, and it takes.
@@ -119,7 +120,7 @@ async def take(
 ) -> None:
     """Be a taker: connect, take, build the context, then stay until killed."""
     from foldline import connect  # its import is a part of a cold wake
-    from foldline.producers.recovering import planned
+    from foldline.projections.planned import planned
     from foldline.projections.recovery import RecoveryPolicy
 
     read = count_reads()

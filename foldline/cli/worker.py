@@ -26,8 +26,8 @@ default, ten times that, each step of a commit would wait for it."""
 GC_THRESHOLDS = (100_000, 20, 10)
 """After how many new containers Python looks for cycles, and how seldom it looks at older
 ones. A batch makes some ten thousand and frees them without it: with the defaults it
-walks over the cached states again and again, an eighth of the worker's time. What may
-lie about as garbage is bounded by the first: tens of MB."""
+walks over the cached states again and again. What may lie about as garbage is bounded by
+the first."""
 
 
 def worker(
