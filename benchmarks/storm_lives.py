@@ -34,7 +34,14 @@ from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.resuming import ResumePolicy
 from foldline.projections.stalled import PARK_QUESTION
 from foldline.schemas.recorded import Append
-from foldline.schemas.state import CREATED, ENDED, SUSPENDED, PendingRequest, SessionState
+from foldline.schemas.state import (
+    CREATED,
+    ENDED,
+    SUSPENDED,
+    WAITING_APPROVAL,
+    PendingRequest,
+    SessionState,
+)
 from foldline.schemas.verdicts import CLOSED, Verdict
 from foldline.settings import Settings
 
@@ -260,6 +267,8 @@ def is_settled(script: Script, state: SessionState) -> bool:
     """Whether it has ended, or waits for an answer that no person gives."""
     if state.status in ENDED:
         return True
+    if state.status not in (SUSPENDED, WAITING_APPROVAL):
+        return False  # something asks, and something else goes on meanwhile
     asked = state.requests.values()
     return bool(asked) and not any(answers(script, state, each) for each in asked)
 

@@ -181,7 +181,7 @@ class PendingSteeringError(FoldlineError):
 class SubagentEndedError(FoldlineError):
     """Raised when a subagent is to go on whose session has ended.
 
-    What it came to is the result of its call: `Turn.subagent_result`.
+    What it came to is the result of its call: `OwnedSession.subagent_result`.
     """
 
     def __init__(self, child_session_id: str, status: str) -> None:
@@ -189,7 +189,7 @@ class SubagentEndedError(FoldlineError):
         self.status = status
         super().__init__(
             f"subagent {child_session_id!r} has ended ({status}); "
-            "turn.subagent_result(call) gives what it came to"
+            "owned.subagent_result(call) gives what it came to"
         )
 
 

@@ -9,20 +9,18 @@ The same file again adds nothing, a grown one its tail, and a killed import goes
 it was: ids come from the records, and events depend only on the records before them.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from foldline.processors.log import Log
-from foldline.producers.claude_code_detect import check_source, first_session
+from foldline.producers.claude_code_detect import first_session
 from foldline.producers.claude_code_mapping import Mapping
 from foldline.producers.claude_code_records import SYSTEM
+from foldline.producers.detect import check_format
+from foldline.producers.import_run import OnProgress, Origin, run_import
 from foldline.producers.importing import ImportReport, read_pieces
 from foldline.producers.mirror import Mirror
-from foldline.producers.prepare import Preparer, Redacts
+from foldline.producers.prepare import Redacts
 from foldline.settings import Settings
-
-OnProgress = Callable[[int, int, ImportReport], None]
-"""Is told how many bytes of how many are read, and the report so far."""
 
 
 def import_file(
@@ -32,6 +30,7 @@ def import_file(
     settings: Settings,
     redactor: Redacts,
     on_progress: OnProgress | None = None,
+    check: bool = True,
 ) -> ImportReport:
     """Import a transcript of Claude Code; what is there already is not added again.
 
@@ -40,35 +39,27 @@ def import_file(
     3. Map each record to facts; record those that are new, in batches.
     4. Compare what was imported from this file before with what it holds now.
 
+    With `check` false the file is taken for one: whoever calls knows what it is.
+
     Raises:
         ImportSourceError: the file cannot be read, or is something else.
         LogUnavailableError: the log gave no answer; import again to go on.
     """
     limit = settings.import_record_max_bytes
-    check_source(path, record_max_bytes=limit)
-    stream = str(path.resolve())
-    report = ImportReport(path=str(path), system=SYSTEM)
-    size = path.stat().st_size
-    read = 0
-
-    def on_batch() -> None:
-        if on_progress is not None:
-            on_progress(read, size, report)
-
-    mirror = Mirror(
-        log,
-        Preparer(redactor, log.blobs, settings.inline_max_bytes),
-        report=report,
-        batch_max=settings.batch_max,
-        on_batch=on_batch,
-    )
+    if check:
+        check_format(path, SYSTEM, record_max_bytes=limit)
+    origin = Origin(SYSTEM, path)
     first = first_session(path, record_max_bytes=limit)
-    mapping = Mapping(mirror, report, stream=stream, first_session=first)
-    for piece in read_pieces(path, record_max_bytes=limit):
-        read = piece.offset + piece.length
-        mapping.take(piece)
-    mirror.close(system=SYSTEM, stream=stream)
-    mapping.close()
-    read = size
-    on_batch()
-    return report
+
+    def begin(mirror: Mirror, report: ImportReport) -> Mapping:
+        return Mapping(mirror, report, stream=origin.stream, first_session=first)
+
+    return run_import(
+        log,
+        origin,
+        read_pieces(path, record_max_bytes=limit),
+        begin,
+        settings=settings,
+        redactor=redactor,
+        on_progress=on_progress,
+    )

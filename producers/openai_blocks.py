@@ -33,14 +33,15 @@ def reasoning_block(item: Json, model: str | None) -> Block:
     """
     said = [*as_list(item.get("summary")), *as_list(item.get("content"))]
     encrypted = bool(as_text(item.get("encrypted_content")))
-    whole = {name: value for name, value in item.items() if name != "content"}
+    whole: Json = {name: value for name, value in item.items() if name != "content"}
+    whole["summary"] = []
     return Block(
         kind="reasoning",
         body="\n".join(_text(piece) for piece in said if _text(piece)),
         provider=PROVIDER,
         model=model,
         provider_item_id=as_id(item.get("id")) or None,
-        opaque=as_json(whole | {"summary": []}) if encrypted else None,
+        opaque=as_json(whole) if encrypted else None,
     )
 
 

@@ -11,6 +11,7 @@ from foldline.producers.json_fields import (
     Json,
     as_call_id,
     as_json,
+    as_list,
     as_object,
     as_text,
 )
@@ -66,9 +67,10 @@ SERVER_TOOLS: frozenset[str] = frozenset(
     {
         *("web_search_call", "file_search_call", "image_generation_call"),
         *("code_interpreter_call", "mcp_call", "mcp_list_tools"),
+        *("program", "program_output"),
     }
 )
-"""Calls that the provider answers itself, within the model's answer."""
+"""What the provider does and answers itself, within the model's answer."""
 
 SAID_BY_HARNESS: dict[str, str] = {
     "<environment_context>": "environment",
@@ -234,8 +236,8 @@ def _content_of(raw: object) -> object:
 
 
 def _message(scribe: Scribe, item: Json) -> str:
-    content = item.get("content")
-    if not isinstance(content, str | list):
+    content: object = item.get("content")
+    if not isinstance(content, str) and as_list(content) != content:
         return FOREIGN
     blocks = content_blocks(content)
     match as_text(item.get("role")):

@@ -175,7 +175,11 @@ class RecoveryWorker:
         every_ms: int,
         told: Callable[[Sweep], None] = lambda _: None,
     ) -> None:
-        """Look again and again, until `stop` is set; a log that is away is waited for."""
+        """Look again and again, until `stop` is set; a log that is away is waited for.
+
+        Then it begins nothing any more, and ends once its harnesses have given back what
+        they have. Who does not want to wait kills it: the next one goes on.
+        """
         sweep = Sweep()
         try:
             while not stop.is_set():
@@ -186,9 +190,10 @@ class RecoveryWorker:
                     _logger.warning("recovery waits for the log: %s", error)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), every_ms / 1000)
+            await asyncio.gather(*self._tended.values())
+            told(sweep.taken_out())
         finally:
             await self._stop_all()
-            told(sweep.taken_out())
 
     async def sweep(self) -> Sweep:
         """Look at every session once, do what is due, and wait until it is done.
@@ -225,7 +230,7 @@ class RecoveryWorker:
         del self._tended[session_id]
 
     async def _stop_all(self) -> None:
-        """Whoever is still busy is told to stop, as by its own Ctrl-C."""
+        """Cancelled itself, it cancels whoever is still busy."""
         tasks = list(self._tended.values())
         for task in tasks:
             task.cancel()

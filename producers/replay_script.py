@@ -112,8 +112,7 @@ class Script:
         if call is not None:
             said = "the harness ended where the model was asked once more"
             self.divergence = Divergence(call.seq, HARNESS, said)
-        elif self.progress.turns < len(self.recording.turns):
-            turn = self.recording.turns[self.progress.turns]
+        elif (turn := self.next_turn) is not None:
             said = "the harness ended where another turn began"
             self.divergence = Divergence(turn.seq, HARNESS, said)
 
@@ -126,16 +125,30 @@ class Script:
 
     def begin_turn(self) -> RecordedTurn | None:
         """The recorded turn that the harness begins now; None where there is none."""
-        turns = self.recording.turns
-        begun = self.progress.turns
+        self._turn = self.next_turn
         self.progress.turns += 1
-        self._turn = turns[begun] if begun < len(turns) else None
         return self._turn
 
     @property
     def turn(self) -> RecordedTurn | None:
         """The recorded turn that the harness is in."""
         return self._turn
+
+    @property
+    def next_turn(self) -> RecordedTurn | None:
+        """The recorded turn that has still to begin; None where there is none."""
+        turns, begun = self.recording.turns, self.progress.turns
+        return turns[begun] if begun < len(turns) else None
+
+    async def give_between_turns(self, owner: Ownership) -> None:
+        """Put in its place what came before the next turn, or before the end."""
+        turn, ended = self.next_turn, self.recording.session_end()
+        upto_seq = self.recording.last_seq
+        if turn is not None:
+            upto_seq = turn.seq - 1
+        elif ended is not None:
+            upto_seq = ended.seq - 1
+        await self.give(owner, upto_seq=upto_seq)
 
     async def check_end(self, outcome: str) -> None:
         """The harness ends its turn: it must not have had more to do."""

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from foldline.errors import SubagentEndedError
+from foldline.errors import PendingSteeringError, SubagentEndedError
 from foldline.producers.ending import End
 from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
 from foldline.producers.model import ModelResponse
-from foldline.producers.owned import OwnedSession
+from foldline.producers.owned import STEERING, OwnedSession
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Draft, blocks_of
 from foldline.producers.recover import RecoveryReport
@@ -34,10 +34,8 @@ from foldline.producers.tools import (
 )
 from foldline.producers.turn import ModelCall, Turn
 from foldline.projections.context import Context
-from foldline.projections.replay import (
-    Request,
-    tools_difference,
-)
+from foldline.projections.replay import Request, tools_difference
+from foldline.projections.steering import pending_steering
 from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
     ModelCallCancelled,
@@ -90,6 +88,14 @@ class ReplayedSession(OwnedSession):
         draft = self._external(message, turn_id=turn_id, event_id=event_id or None)
         return replace(draft, sent_before=False)
 
+    async def steered_turn(self, *, wait_s: float = 0.0) -> Turn | None:
+        """Begin the turn that steering began; nobody is waited for."""
+        del wait_s
+        recorded = self._script.next_turn
+        if recorded is None or recorded.trigger != STEERING:
+            return None
+        return self.turn(trigger=STEERING)
+
     async def resume_turn(self) -> Turn:
         """Go on with the turn that is open."""
         turn = await super().resume_turn()
@@ -109,10 +115,11 @@ class ReplayedSession(OwnedSession):
             SubagentEndedError: always, where there was a child.
         """
         del how
-        child_id = self._script.recording.child_of(call.call_id)
+        recording = self._script.recording
+        child_id = recording.child_of(call.call_id)
         if child_id is None:
             return await self._results.never_run(call)
-        raise SubagentEndedError(child_id, "COMPLETED")
+        raise SubagentEndedError(child_id, recording.end_of(child_id) or "COMPLETED")
 
     async def subagent_result(self, call: PendingCall) -> ToolResult:
         """What came of a call that a child worked on, by the record."""
@@ -123,6 +130,11 @@ class ReplayedSession(OwnedSession):
         return []
 
     async def _end(self, end: End, *, expire: str) -> Verdict:
+        await self._script.give_between_turns(self._owner)
+        pending = pending_steering(await self._owner.state())
+        if pending and not expire and self._script.next_turn is not None:
+            # As it was: the end was called off, and another turn took the steering up.
+            raise PendingSteeringError(self.session_id, [s.event_id for s in pending])
         await self._script.check_session_end(end)
         return await super()._end(end, expire=expire)
 

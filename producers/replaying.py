@@ -20,10 +20,9 @@ once more, with the fork, its own model and its own tools.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from foldline.errors import RecordedFailureError, ReplayError, SessionNotFoundError
 from foldline.processors.lineage import joined_events, lineage_of
@@ -31,25 +30,15 @@ from foldline.processors.log import Log
 from foldline.producers.appender import raise_refused
 from foldline.producers.client import Client
 from foldline.producers.link import Stamp
-from foldline.producers.model import ModelResponse
 from foldline.producers.owned import OwnedSession
-from foldline.producers.prepare import blocks_of
 from foldline.producers.redaction import Redactor, key_of_log
+from foldline.producers.replay_inputs import Inputs, LiveInputs, ReplayedInputs
 from foldline.producers.replay_log import ReplayLog
 from foldline.producers.replay_script import NotGiven, RecordedTime, Script
 from foldline.producers.replayed import ReplayedSession
-from foldline.producers.session import Said
-from foldline.producers.tools import Toolbox
-from foldline.projections.context import Context, text_blobs
-from foldline.projections.recording import RecordedTurn, Recording, recording_of
-from foldline.projections.replay import (
-    ENVIRONMENT,
-    HARNESS,
-    Divergence,
-    kind_of,
-    tools_difference,
-)
-from foldline.schemas.blocks import Blocks, text_of
+from foldline.projections.context import text_blobs
+from foldline.projections.recording import Recording, recording_of
+from foldline.projections.replay import HARNESS, Divergence, kind_of
 from foldline.schemas.events import SessionCreated
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import MIRRORED, SessionState
@@ -58,156 +47,8 @@ from foldline.settings import Settings
 STOP_GRACE_S = 5.0
 """How long a harness that was cancelled has to end; then it is left behind."""
 
-FORKED = "FORK"
-"""The trigger of the first turn of a fork that begins within a turn."""
-
-Ask = Callable[[Context], Awaitable[ModelResponse]]
-"""Asks a model: a context in, its answer out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What opened a turn: a trigger, and what somebody said, if anything."""
-
-    trigger: str
-    blocks: Blocks = ()
-
-
-class Inputs(Protocol):
-    """What a harness is given beside its session, in a replay and live."""
-
-    @property
-    def live(self) -> bool:
-        """Whether models and tools are really asked and run."""
-        ...
-
-    async def set_up(
-        self,
-        session: OwnedSession,
-        *,
-        instructions: Said = (),
-        tools: Toolbox | None = None,
-        environment_json: str | None = None,
-    ) -> None:
-        """Set the session up as the harness would: once, before its first turn."""
-        ...
-
-    def turns(self) -> Iterator[Opening]:
-        """What opens each turn, in their order."""
-        ...
-
-    def model(self, ask: Ask) -> Ask:
-        """What answers instead of the harness's own model; live, that model itself."""
-        ...
-
-
 Harness = Callable[[OwnedSession, Inputs], Awaitable[None]]
 """What is replayed: a function that drives a session from its first turn to its last."""
-
-
-class ReplayedInputs:
-    """Inputs of a replay: all of it is the record's."""
-
-    live = False
-
-    def __init__(self, script: Script) -> None:
-        self._script = script
-
-    async def set_up(
-        self,
-        session: OwnedSession,
-        *,
-        instructions: Said = (),
-        tools: Toolbox | None = None,
-        environment_json: str | None = None,
-    ) -> None:
-        """Set the session up, and compare with how it was."""
-        recording = self._script.recording
-        known = recording.environment_json
-        if None not in (known, environment_json) and known != environment_json:
-            detail = "another environment"
-            divergence = Divergence(
-                recording.first_seq,
-                ENVIRONMENT,
-                detail,
-                known or "",
-                environment_json or "",
-            )
-            await self._script.diverge(divergence)
-        at_seq = recording.first_seq - 1
-        await _set_up(session, recording, instructions, tools, at_seq=at_seq)
-
-    def turns(self) -> Iterator[Opening]:
-        """What opened each recorded turn."""
-        return map(_opening, self._script.recording.turns)
-
-    def model(self, ask: Ask) -> Ask:
-        """What gives the recorded answers, in their order; `ask` is never called."""
-        del ask
-        return self._answer
-
-    async def _answer(self, context: Context) -> ModelResponse:
-        del context  # compared when the call begins
-        return await self._script.answer()
-
-
-class LiveInputs:
-    """Inputs of a fork that goes on: its own model and tools, and what was said later."""
-
-    live = True
-
-    def __init__(self, recording: Recording, fork_seq: int, *, within_turn: bool) -> None:
-        self._recording = recording
-        self._fork_seq = fork_seq
-        self._within_turn = within_turn
-
-    async def set_up(
-        self,
-        session: OwnedSession,
-        *,
-        instructions: Said = (),
-        tools: Toolbox | None = None,
-        environment_json: str | None = None,
-    ) -> None:
-        """Set up what differs from what the fork goes on with."""
-        del environment_json
-        await _set_up(session, self._recording, instructions, tools, at_seq=self._fork_seq)
-
-    def turns(self) -> Iterator[Opening]:
-        """The rest of the turn that was open at the fork; then what was said later."""
-        if self._within_turn:
-            yield Opening(FORKED)
-        for turn in self._recording.turns:
-            if turn.seq > self._fork_seq:
-                yield _opening(turn)
-
-    def model(self, ask: Ask) -> Ask:
-        """The harness's own model."""
-        return ask
-
-
-def _opening(turn: RecordedTurn) -> Opening:
-    return Opening(turn.trigger, turn.message.blocks if turn.message else ())
-
-
-async def _set_up(
-    session: OwnedSession,
-    known: Recording,
-    instructions: Said,
-    tools: Toolbox | None,
-    *,
-    at_seq: int,
-) -> None:
-    """Set what is not in force already, by a recording up to a seq."""
-    said = text_of(blocks_of(instructions))
-    told = known.instructions_at(at_seq, role="system")
-    if said and said != (text_of(told.blocks) if told else ""):
-        await session.instruct(instructions)
-    declared = known.tools_at(at_seq)
-    if tools is None:
-        return
-    if declared is None or tools_difference(at_seq, declared, tools.declarations()):
-        await session.declare(tools)
 
 
 # --- running it ----------------------------------------------------------------------
@@ -286,10 +127,12 @@ async def replay(
         actor=_created(recording).envelope.actor,
         tenant=_created(recording).envelope.tenant,
     )
-    async with client:
-        session = await client.replayed(script)
-        await _run(harness, session, script)
-    throw_away.close()
+    try:
+        async with client:
+            session = await client.replayed(script)
+            await _run(harness, session, script)
+    finally:
+        throw_away.close()
     return _report(script)
 
 
@@ -392,6 +235,10 @@ async def _call(harness: Harness, session: OwnedSession, inputs: Inputs) -> None
 
 async def _finished(running: asyncio.Future[None], script: Script) -> None:
     """The harness came to its end: by an error, too early, or where the record has it."""
+    if running.cancelled():
+        said = "the harness cancelled itself"
+        script.divergence = Divergence(script.progress.matched_seq, HARNESS, said)
+        return
     error = running.exception()
     if error is None or isinstance(error, RecordedFailureError):
         script.finish()

@@ -4,30 +4,33 @@ A child is asked as anybody asks a session to stop: in its own log, where whoeve
 sees it, in whatever process. Who sends it does so again without harm: the id of the
 request follows from the one that it stems from.
 
-1. Who asks for a stop walks down from there at once (`View.cancel`).
+1. Who asks for a stop walks down from there at once (`View.cancel`; over HTTP
+   `foldline.projections.service_cancelling`).
 2. The owner of each session does the same when it notices one: whoever asked may be dead.
 3. A child that is made after that is asked as soon as it is there.
 """
 
 import asyncio
 
-from foldline.producers.identity import derived_id
 from foldline.producers.link import Link, Stamp
 from foldline.producers.ownership import Ownership
-from foldline.projections.subagents import open_children, stops_of
+from foldline.projections.subagents import (
+    DEPTH_MAX,
+    cause_of,
+    open_children,
+    stops_of,
+)
+from foldline.schemas.derived import cancellation_id
 from foldline.schemas.envelope import Actor
 from foldline.schemas.events import CancellationRequested
 from foldline.schemas.state import SessionState
-
-DEPTH_MAX = 64
-"""How deep a tree of subagents a cancellation follows."""
 
 
 async def stop_as_asked(link: Link, actor: Actor, state: SessionState) -> None:
     """Ask the children to stop that a cancellation of this session is about."""
     for stop in stops_of(state):
-        cause = f"{state.session_id}:{stop.asked_seq}"
-        await _stop_tree(link, actor, stop.child_session_id, (cause, stop.reason))
+        cause = (cause_of(state, stop), stop.reason)
+        await _stop_tree(link, actor, stop.child_session_id, cause)
 
 
 async def stop_children(owner: Ownership, state: SessionState, reason: str) -> None:
@@ -43,7 +46,7 @@ async def _stop_tree(
     """Ask a session, and all below it; one that is not there, or has ended, is left."""
     name, reason = cause
     event = CancellationRequested(target="SESSION", reason=reason)
-    event_id = derived_id("cancellation", session_id, name)
+    event_id = cancellation_id(session_id, name)
     draft = link.draft(session_id, event, Stamp(actor), event_id=event_id)
     await asyncio.shield(link.appender(session_id, 0).submit([draft]))
     state = await link.read(link.log.state, session_id)

@@ -192,6 +192,16 @@ class Recording:
                 return event.child_session_id
         return None
 
+    def end_of(self, child_session_id: str) -> str:
+        """How a subagent ended; empty where the record does not say."""
+        for recorded in self.events:
+            event = recorded.event
+            if isinstance(event, SubagentEnded) and (
+                event.child_session_id == child_session_id
+            ):
+                return event.outcome
+        return ""
+
     def session_end(self) -> Recorded | None:
         """What ended the session after its last turn; None where it goes on, or rests."""
         for recorded in reversed(self.events):

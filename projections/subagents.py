@@ -30,6 +30,9 @@ HANDLE = "subagent:"
 END_READ_MAX = 64
 """How many events at the end of a child are looked at first for its end."""
 
+DEPTH_MAX = 64
+"""How deep a tree of subagents a cancellation follows."""
+
 End = SessionCompleted | SessionFailed | SessionCancelled
 
 
@@ -67,6 +70,11 @@ def stops_of(state: SessionState) -> list[Stop]:
             reason = "the call that it works on was cancelled"
             stops.append(Stop(child.child_session_id, call.cancel_seq, reason))
     return stops
+
+
+def cause_of(state: SessionState, stop: Stop) -> str:
+    """What a stop stems from: the ids of the requests below it follow from that."""
+    return f"{state.session_id}:{stop.asked_seq}"
 
 
 def _covers(state: SessionState, target: str, target_id: str, child: Subagent) -> bool:

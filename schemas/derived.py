@@ -22,3 +22,8 @@ def derived_id(*parts: str) -> str:
 def steering_id(session_id: str, key: str) -> str:
     """The event id of steering with an idempotency key: whoever sends it, by any way."""
     return derived_id("steering", session_id, key)
+
+
+def cancellation_id(session_id: str, cause: str) -> str:
+    """The event id of a cancellation that stems from another one, up the tree."""
+    return derived_id("cancellation", session_id, cause)

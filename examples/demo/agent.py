@@ -31,7 +31,7 @@ from foldline.errors import (
     LiveOwnerError,
     SessionNotFoundError,
 )
-from foldline.producers.replaying import Ask, Inputs
+from foldline.producers.replay_inputs import Ask, Inputs
 from foldline.projections.context import Context
 from foldline.schemas.state import CREATED
 from foldline.schemas.verdicts import CLOSED

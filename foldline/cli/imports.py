@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from foldline.cli.output import Output
     from foldline.producers.importing import ImportReport
 
-PATTERN = "*.jsonl"
+PATTERNS = ("*.jsonl", "*.json")
 """What is looked for in a folder, and in the folders below it."""
+
+FORMATS: tuple[str, ...] = ("claude-code", "codex", "openai-agents")
+"""What `--format` takes; here, so that --help does without the importers."""
 
 SUMMED: tuple[str, ...] = (
     "records",
@@ -57,16 +60,23 @@ class Imported:
         return any(report.alarms for report in self.reports)
 
 
-def import_(*path: Path, context: Annotated[Context, Parameter(parse=False)]) -> int:
-    """Import transcripts (Claude Code) as sessions. Again adds only what is new.
+def import_(
+    *path: Path,
+    format_: Annotated[str | None, Parameter(name="--format")] = None,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Import transcripts of other harnesses as sessions. Again adds only what is new.
 
-    A file's kind is told by its content. What cannot be mapped is kept as it is; what
-    cannot be read is listed as rejected. Exit code 1 if a file shrank or was rewritten
-    since its last import: both are kept, and somebody should look. With --json one
-    object: the report of the file, or for several files and folders totals and `files`.
+    Formats: claude-code (transcripts), codex (rollouts), openai-agents (run states and
+    item lists). A file's format is told by its content. What cannot be mapped is kept as
+    it is; what cannot be read is listed as rejected. Exit code 1 if a file shrank or was
+    rewritten since its last import: both are kept, and somebody should look. With --json
+    one object: the report of the file, or for several files and folders totals and
+    `files`.
 
     Args:
-        path: Files, or folders that are searched for *.jsonl.
+        path: Files, or folders that are searched for *.jsonl and *.json.
+        format_: The format of the files, where their content does not tell.
         context: Where to read and write.
     """
     if not path:
@@ -74,7 +84,9 @@ def import_(*path: Path, context: Annotated[Context, Parameter(parse=False)]) ->
     for given in path:
         if not given.exists():
             raise FileNotFoundError(2, "no such file or folder", str(given))
-    imported = _import_all(context, path)
+    if format_ is not None and format_ not in FORMATS:
+        raise UsageError("--format", f"one of {', '.join(FORMATS)}")
+    imported = _import_all(context, path, format_)
     single = len(path) == 1 and not path[0].is_dir()
     if single and imported.missed:
         raise imported.missed[0]
@@ -88,8 +100,8 @@ def import_(*path: Path, context: Annotated[Context, Parameter(parse=False)]) ->
     return NO if imported.alarmed else OK
 
 
-def _import_all(context: Context, paths: tuple[Path, ...]) -> Imported:
-    from foldline.producers.claude_code import import_file  # late: --help does without
+def _import_all(context: Context, paths: tuple[Path, ...], format_: str | None) -> Imported:
+    from foldline.producers.importers import import_file  # late: --help does without
 
     imported = Imported()
     settings = context.settings()
@@ -100,6 +112,7 @@ def _import_all(context: Context, paths: tuple[Path, ...]) -> Imported:
                 report = import_file(
                     log,
                     path,
+                    format_=format_,
                     settings=settings,
                     redactor=redactor,
                     on_progress=_progress(context.out, path),
@@ -118,11 +131,15 @@ def _files(paths: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
     seen: set[Path] = set()
     for path in paths:
         named = not path.is_dir()
-        found = [path] if named else sorted(p for p in path.rglob(PATTERN) if p.is_file())
-        for file in found:
+        for file in [path] if named else _found_in(path):
             if (real := file.resolve()) not in seen:
                 seen.add(real)
                 yield file, named
+
+
+def _found_in(folder: Path) -> list[Path]:
+    found = {file for pattern in PATTERNS for file in folder.rglob(pattern)}
+    return sorted(file for file in found if file.is_file())
 
 
 def view_of(imported: Imported) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from foldline.errors import ImportSourceError
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
 from foldline.producers.claude_code import import_file
-from foldline.producers.claude_code_detect import OTHERS, check_source, detect
+from foldline.producers.detect import OTHERS, check_format, detect
 from foldline.producers.redaction import WITHHELD, Redactor
 from foldline.producers.redaction_rules import Rule
 from foldline.schemas.blocks import Blob, text_of
@@ -483,7 +483,8 @@ def test_a_transcript_is_known_by_its_content_whatever_stands_before(
     path.write_bytes(b'junk\n{}\n{"type": ["user"]}\n' + script.data)
     assert detect(path, record_max_bytes=10_000) == "claude-code"
     path.write_bytes(b"junk\n{}\n")
-    assert detect(path, record_max_bytes=10_000) is None
+    with pytest.raises(ImportSourceError, match="no known kind"):
+        detect(path, record_max_bytes=10_000)
 
 
 def test_a_file_of_noise_alone_makes_no_session(into: Import) -> None:

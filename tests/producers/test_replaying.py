@@ -19,7 +19,8 @@ from foldline.processors.open_log import open_log
 from foldline.producers.client import Client
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession
-from foldline.producers.replaying import Inputs, continue_live, load, replay
+from foldline.producers.replay_inputs import Inputs
+from foldline.producers.replaying import continue_live, load, replay
 from foldline.producers.tools import Tool, ToolError
 from foldline.projections.replay import (
     DECISION,

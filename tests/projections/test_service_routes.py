@@ -28,6 +28,7 @@ BODIES: dict[str, Any] = {
     "append_event": {"type": "UserMessage", "fields": {}},
     "fork_session": {"at_seq": 1},
     "steer": {"text": "use nix"},
+    "cancel": {},
     "renew_lease": {"epoch": 1, "writer": "w", "ttl_ms": 1},
     "grant": {"args_hash": "x"},
     "deny": {},

@@ -1,0 +1,86 @@
+"""One import from its first piece to its last, whatever the format."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from foldline.processors.log import Log
+from foldline.producers.importing import ImportReport, Piece
+from foldline.producers.mirror import Mirror
+from foldline.producers.prepare import Preparer, Redacts
+from foldline.settings import Settings
+
+OnProgress = Callable[[int, int, ImportReport], None]
+"""Is told how many bytes of how many are read, and the report so far."""
+
+
+class Maps(Protocol):
+    """What makes facts of the pieces of one file."""
+
+    def take(self, piece: Piece) -> None:
+        """Take the next piece."""
+        ...
+
+    def close(self) -> None:
+        """Write the counts of the whole file into the report."""
+        ...
+
+
+Begin = Callable[[Mirror, ImportReport], Maps]
+"""Makes the mapping of one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is imported: a format, and the file that everything of it is read from."""
+
+    system: str
+    path: Path
+
+    @property
+    def stream(self) -> str:
+        """The name of the source in every fact."""
+        return str(self.path.resolve())
+
+
+def run_import(
+    log: Log,
+    origin: Origin,
+    pieces: Iterable[Piece],
+    begin: Begin,
+    *,
+    settings: Settings,
+    redactor: Redacts,
+    on_progress: OnProgress | None = None,
+) -> ImportReport:
+    """Map every piece to facts and record those that are new.
+
+    Raises:
+        ImportSourceError: the file cannot be read.
+        LogUnavailableError: the log gave no answer; import again to go on.
+    """
+    report = ImportReport(path=str(origin.path), system=origin.system)
+    size = origin.path.stat().st_size
+    read = 0
+
+    def on_batch() -> None:
+        if on_progress is not None:
+            on_progress(min(read, size), size, report)
+
+    mirror = Mirror(
+        log,
+        Preparer(redactor, log.blobs, settings.inline_max_bytes),
+        report=report,
+        batch_max=settings.batch_max,
+        on_batch=on_batch,
+    )
+    mapping = begin(mirror, report)
+    for piece in pieces:
+        read = piece.offset + piece.length
+        mapping.take(piece)
+    mirror.close(system=origin.system, stream=origin.stream)
+    mapping.close()
+    read = size
+    on_batch()
+    return report

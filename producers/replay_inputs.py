@@ -1,0 +1,166 @@
+"""What a harness is given beside its session: in a replay, and live in a fork.
+
+`Inputs` is what a harness sees of it. In a replay all of it is the record's; live, the
+harness has its own model and tools, and what was said later is said again.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from foldline.producers.model import ModelResponse
+from foldline.producers.owned import OwnedSession
+from foldline.producers.prepare import Said, blocks_of
+from foldline.producers.replay_script import Script
+from foldline.producers.tools import Toolbox
+from foldline.projections.context import Context
+from foldline.projections.recording import RecordedTurn, Recording
+from foldline.projections.replay import ENVIRONMENT, Divergence, tools_difference
+from foldline.schemas.blocks import Blocks, text_of
+
+FORKED = "FORK"
+"""The trigger of the first turn of a fork that begins within a turn."""
+
+Ask = Callable[[Context], Awaitable[ModelResponse]]
+"""Asks a model: a context in, its answer out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What opened a turn: a trigger, and what somebody said, if anything."""
+
+    trigger: str
+    blocks: Blocks = ()
+
+
+class Inputs(Protocol):
+    """What a harness is given beside its session, in a replay and live."""
+
+    @property
+    def live(self) -> bool:
+        """Whether models and tools are really asked and run."""
+        ...
+
+    async def set_up(
+        self,
+        session: OwnedSession,
+        *,
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        environment_json: str | None = None,
+    ) -> None:
+        """Set the session up as the harness would: once, before its first turn."""
+        ...
+
+    def turns(self) -> Iterator[Opening]:
+        """What opens each turn, in their order."""
+        ...
+
+    def model(self, ask: Ask) -> Ask:
+        """What answers instead of the harness's own model; live, that model itself."""
+        ...
+
+
+class ReplayedInputs:
+    """Inputs of a replay: all of it is the record's."""
+
+    live = False
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    async def set_up(
+        self,
+        session: OwnedSession,
+        *,
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        environment_json: str | None = None,
+    ) -> None:
+        """Set the session up, and compare with how it was."""
+        recording = self._script.recording
+        known = recording.environment_json
+        if None not in (known, environment_json) and known != environment_json:
+            detail = "another environment"
+            divergence = Divergence(
+                recording.first_seq,
+                ENVIRONMENT,
+                detail,
+                known or "",
+                environment_json or "",
+            )
+            await self._script.diverge(divergence)
+        at_seq = recording.first_seq - 1
+        await _set_up(session, recording, instructions, tools, at_seq=at_seq)
+
+    def turns(self) -> Iterator[Opening]:
+        """What opened each recorded turn."""
+        return map(_opening, self._script.recording.turns)
+
+    def model(self, ask: Ask) -> Ask:
+        """What gives the recorded answers, in their order; `ask` is never called."""
+        del ask
+        return self._answer
+
+    async def _answer(self, context: Context) -> ModelResponse:
+        del context  # compared when the call begins
+        return await self._script.answer()
+
+
+class LiveInputs:
+    """Inputs of a fork that goes on: its own model and tools, and what was said later."""
+
+    live = True
+
+    def __init__(self, recording: Recording, fork_seq: int, *, within_turn: bool) -> None:
+        self._recording = recording
+        self._fork_seq = fork_seq
+        self._within_turn = within_turn
+
+    async def set_up(
+        self,
+        session: OwnedSession,
+        *,
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        environment_json: str | None = None,
+    ) -> None:
+        """Set up what differs from what the fork goes on with."""
+        del environment_json
+        await _set_up(session, self._recording, instructions, tools, at_seq=self._fork_seq)
+
+    def turns(self) -> Iterator[Opening]:
+        """The rest of the turn that was open at the fork; then what was said later."""
+        if self._within_turn:
+            yield Opening(FORKED)
+        for turn in self._recording.turns:
+            if turn.seq > self._fork_seq:
+                yield _opening(turn)
+
+    def model(self, ask: Ask) -> Ask:
+        """The harness's own model."""
+        return ask
+
+
+def _opening(turn: RecordedTurn) -> Opening:
+    return Opening(turn.trigger, turn.message.blocks if turn.message else ())
+
+
+async def _set_up(
+    session: OwnedSession,
+    known: Recording,
+    instructions: Said,
+    tools: Toolbox | None,
+    *,
+    at_seq: int,
+) -> None:
+    """Set what is not in force already, by a recording up to a seq."""
+    said = text_of(blocks_of(instructions))
+    told = known.instructions_at(at_seq, role="system")
+    if said and said != (text_of(told.blocks) if told else ""):
+        await session.instruct(instructions)
+    declared = known.tools_at(at_seq)
+    if tools is None:
+        return
+    if declared is None or tools_difference(at_seq, declared, tools.declarations()):
+        await session.declare(tools)
