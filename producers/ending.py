@@ -45,7 +45,7 @@ async def end_session(owner: Ownership, end: End, *, expire: str) -> Verdict:
         tries_left -= 1
         if answers[0].verdict.kind != CONFLICT or not tries_left:
             raise_refused(answers)
-            await stop_children(owner, state, "the session that it worked for has ended")
+            await stop_children(owner.link, owner.actor, state)
             return answers[0].verdict
 
 

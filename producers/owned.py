@@ -18,6 +18,7 @@ from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import blocks_of
 from foldline.producers.recover import Recovery, RecoveryReport
 from foldline.producers.session import Said, View
+from foldline.producers.stopping import stop_if_orphaned
 from foldline.producers.subagents import (
     Assignment,
     Children,
@@ -218,14 +219,16 @@ class OwnedSession(Session):
     ) -> RecoveryReport:
         """Settle what the last owner left open, and say what is left to do.
 
-        From the leaves up: calls of subagents that have ended are completed first.
+        From the leaves up: calls of subagents that have ended are completed first. A
+        subagent whose parent has ended meanwhile is itself asked to stop.
 
         Args:
             toolbox: the tools of this process.
             policy: how often to go on without a person.
-            leave_tools: leave what may be repeated to a process that has the tool, if
-                this one has not; otherwise its outcome is unknown for good.
+            leave_tools: leave what may be repeated, or asked about, to a process that
+                has the tool, if this one has not; otherwise its outcome is unknown.
         """
+        await stop_if_orphaned(self._owner)
         await settle_subagents(self._owner)
         recovery = Recovery(
             self._owner, toolbox, policy or RecoveryPolicy(), leave_tools=leave_tools

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from foldline.producers.secrets import Secrets
 from foldline.producers.threads import run_apart
@@ -22,14 +22,36 @@ RECONCILE_TIMEOUT_S = 60.0
 async def ask_reconciler(
     reconcile: Reconciler, arguments: dict[str, Any], context: ToolContext
 ) -> Reconciled:
-    """Ask; one that fails, or takes too long, knows nothing."""
+    """Ask; one that fails, takes too long, or gives no answer, knows nothing.
+
+    Whatever it raises is its failure, also what would end a process: whoever recovers
+    next would ask it again, and end as well.
+    """
     try:
         async with asyncio.timeout(RECONCILE_TIMEOUT_S):
             found = await _answer(reconcile, arguments, context)
-            return _without_secrets(found, context.secrets)
-    except Exception as error:  # noqa: BLE001 - a failing reconciler knows nothing
+            return _without_secrets(_checked(found), context.secrets)
+    except BaseException as error:
+        if _is_told_to_stop():
+            raise
         evidence = context.secrets.conceal_text(f"the reconciler failed: {error!r}")
         return Reconciled(None, evidence=evidence)
+
+
+def _is_told_to_stop() -> bool:
+    """Whether who asks is being cancelled, and not the reconciler that raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _checked(found: object) -> Reconciled:
+    """An answer, if it is one: anything but True, False and None would be guessed at."""
+    if isinstance(found, Reconciled) and (
+        found.executed is None or isinstance(cast("object", found.executed), bool)
+    ):
+        return found
+    msg = f"no answer: {found!r}"
+    raise TypeError(msg)
 
 
 def _without_secrets(found: Reconciled, secrets: Secrets) -> Reconciled:

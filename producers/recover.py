@@ -117,8 +117,8 @@ class Step:
 class RecoveryReport:
     """What recovery did, and what it found to be done by others.
 
-    `done` lists its steps in their order. `left` are executions that may be repeated,
-    and that are left to a process that has their tools (`leave_tools`). `to_run` are the
+    `done` lists its steps in their order. `left` are executions that may be repeated or
+    asked about, left to a process that has their tools (`leave_tools`). `to_run` are the
     calls that have certainly not happened: `Turn.open_calls` gives them. `waiting` are
     requests that still wait for an answer. `needs_person` says why going on alone is not
     advised any more.
@@ -159,8 +159,9 @@ class Recovery:
             owner: the new owner.
             toolbox: the tools that are here.
             policy: how often to go on without a person.
-            leave_tools: leave an execution that may be repeated to another process if
-                its tool is not here; otherwise nobody will ever know how it ended.
+            leave_tools: leave an execution that may be repeated, or that its tool can be
+                asked about, to another process if the tool is not here; otherwise it is
+                unknown how it ended.
         """
         self._owner = owner
         self._toolbox = toolbox
@@ -363,6 +364,9 @@ class Recovery:
 
     async def _reconcile(self, action: Reconcile) -> None:
         call = self._state.calls[action.call_id]
+        if self._leave_tools and self._toolbox.get(call.tool) is None:
+            self.report.left.append(call.call_id)
+            return
         found = await self._ask_tool(call)
         if found.executed is False and self._owner.now() <= action.not_before_at:
             await self._wait_until(action.not_before_at)

@@ -327,7 +327,7 @@ class RecoveryWorker:
         crash_point("CP_RECOVERY_AFTER_TAKE")
         try:
             report = await owned.recover(
-                self._toolbox, policy=self._policy, leave_tools=True
+                self._toolbox, policy=self._policy, leave_tools=not tired
             )
             note = partial(self._note, sweep, state, epoch=owned.epoch, resumes=resumes + 1)
             await note([Step(TAKEN), *report.done])

@@ -8,6 +8,7 @@ from foldline.producers.ownership import Ownership
 from foldline.producers.replay_script import Script
 from foldline.producers.tools import Cancelled, PendingCall, ToolResult, Waiting
 from foldline.projections.replay import HARNESS, OUTSIDE, Divergence
+from foldline.projections.steering import asked_to_stop
 from foldline.schemas.state import CALL_EXPIRED, CALL_RUNNING, SessionState
 
 
@@ -40,8 +41,8 @@ class RecordedResults:
                 return Waiting(call, request.request_id)
         if stands is not None and stands.status == CALL_EXPIRED:
             return Waiting(call, "", expired=True)
-        asked = state.cancellation
-        if asked is not None and asked.target != "CALL":
+        asked = asked_to_stop(state)
+        if asked is not None:
             return Cancelled(call, asked.reason or "cancelled", stop_confirmed=True)
         return await self.never_run(call)
 

@@ -10,6 +10,7 @@ from itertools import islice
 
 from foldline.errors import (
     AnswerRefusedError,
+    AppendRefusedError,
     NotAPersonError,
     SessionNotFoundError,
 )
@@ -24,7 +25,7 @@ from foldline.producers.appender import Answers, Appender, Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id
 from foldline.producers.link import Link, Stamp
 from foldline.producers.prepare import Draft, Said, blocks_of
-from foldline.producers.stopping import stop_as_asked
+from foldline.producers.stopping import stop_as_asked, stop_children
 from foldline.projections.answering import PERSON, denied, edit_problem, granted
 from foldline.schemas.blocks import Blob
 from foldline.schemas.derived import steering_id
@@ -42,7 +43,7 @@ from foldline.schemas.events import (
 )
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import PendingRequest, SessionState
-from foldline.schemas.verdicts import Verdict
+from foldline.schemas.verdicts import CLOSED, Verdict
 
 READ_EVENTS = 256
 """How many events one read of the log brings."""
@@ -307,9 +308,18 @@ class View:
         """Ask the owner to stop: the SESSION, the open TURN, or one CALL.
 
         Subagents that it is about, and theirs, are asked as well, wherever they run.
+
+        Raises:
+            AppendRefusedError: CLOSED, the session ended before. Subagents that it has
+                left behind are asked all the same.
         """
         event = CancellationRequested(target=target, target_id=target_id, reason=reason)
-        verdict = await self.append(event)
+        try:
+            verdict = await self.append(event)
+        except AppendRefusedError as error:
+            if error.verdict.kind == CLOSED and target == "SESSION":
+                await stop_children(self._link, self._link.actor, await self.state())
+            raise
         await stop_as_asked(self._link, self._link.actor, await self.state())
         return verdict
 

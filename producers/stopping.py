@@ -8,6 +8,8 @@ request follows from the one that it stems from.
    `foldline.projections.service_cancelling`).
 2. The owner of each session does the same when it notices one: whoever asked may be dead.
 3. A child that is made after that is asked as soon as it is there.
+4. Who ended a session may have died before it told its children: whoever recovers one of
+   them finds the end of its parent, and whoever asks the parent again walks down from it.
 """
 
 import asyncio
@@ -16,7 +18,9 @@ from foldline.producers.link import Link, Stamp
 from foldline.producers.ownership import Ownership
 from foldline.projections.subagents import (
     DEPTH_MAX,
+    SUBAGENT,
     cause_of,
+    cause_of_end,
     open_children,
     stops_of,
 )
@@ -24,6 +28,8 @@ from foldline.schemas.derived import cancellation_id
 from foldline.schemas.envelope import Actor
 from foldline.schemas.events import CancellationRequested
 from foldline.schemas.state import SessionState
+
+PARENT_ENDED = "the session that it worked for has ended"
 
 
 async def stop_as_asked(link: Link, actor: Actor, state: SessionState) -> None:
@@ -33,11 +39,22 @@ async def stop_as_asked(link: Link, actor: Actor, state: SessionState) -> None:
         await _stop_tree(link, actor, stop.child_session_id, cause)
 
 
-async def stop_children(owner: Ownership, state: SessionState, reason: str) -> None:
-    """Ask every open child of a session to stop."""
+async def stop_children(link: Link, actor: Actor, state: SessionState) -> None:
+    """Ask every open child of a session that has ended to stop; again without harm."""
     for child in open_children(state):
-        cause = (f"{state.session_id}:end", reason)
-        await _stop_tree(owner.link, owner.actor, child.child_session_id, cause)
+        cause = (cause_of_end(state.session_id), PARENT_ENDED)
+        await _stop_tree(link, actor, child.child_session_id, cause)
+
+
+async def stop_if_orphaned(owner: Ownership) -> None:
+    """Ask this session to stop where the one has ended that it worked for."""
+    state, link = await owner.state(), owner.link
+    if state.relation != SUBAGENT or state.ended or state.cancellation is not None:
+        return
+    parent = await link.read(link.log.state, state.parent_session_id)
+    if parent is not None and parent.ended:
+        cause = (cause_of_end(parent.session_id), PARENT_ENDED)
+        await _stop_tree(link, owner.actor, state.session_id, cause)
 
 
 async def _stop_tree(

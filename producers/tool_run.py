@@ -38,6 +38,7 @@ from foldline.producers.tools import (
     ToolResult,
     Waiting,
 )
+from foldline.projections.steering import asked_to_stop
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CancellationRequested,
@@ -254,9 +255,9 @@ class ToolRun:
         state = self._state
         if any(steering.mode == "INTERRUPT" for steering in state.steering.values()):
             self._interrupt("interrupted by steering")
-        cancellation = state.cancellation
-        if cancellation is not None and cancellation.target != "CALL":
-            self.cancelled = cancellation.reason or "cancelled"
+        asked = asked_to_stop(state)
+        if asked is not None:
+            self.cancelled = asked.reason or "cancelled"
             self._interrupt(self.cancelled)
 
     def _interrupt(self, reason: str) -> None:

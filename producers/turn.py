@@ -33,7 +33,7 @@ from foldline.projections.context import (
     RENDERER_VERSION,
     Context,
 )
-from foldline.projections.steering import due_steering
+from foldline.projections.steering import asked_to_stop, due_steering
 from foldline.schemas.blocks import Block, json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
@@ -168,8 +168,8 @@ class Turn:
         return await self._history.context()
 
     def _notice_cancellation(self, state: SessionState) -> None:
-        asked = state.cancellation
-        if asked is not None and asked.target != "CALL":
+        asked = asked_to_stop(state)
+        if asked is not None:
             self._cancelled = asked.reason or "cancelled"
 
     def model_call(

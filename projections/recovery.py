@@ -13,6 +13,7 @@ The plan names every open thing once. Carrying it out is `foldline.producers.rec
 from dataclasses import dataclass
 
 from foldline.processors.rules import SAFE_TO_REPEAT
+from foldline.projections.steering import asked_to_stop
 from foldline.schemas.state import (
     CALL_BACKGROUND,
     CALL_CANCELLING,
@@ -278,9 +279,5 @@ def _why(call: Call) -> str:
 
 
 def _cancellation(state: SessionState) -> list[PlannedAction]:
-    asked = state.cancellation
-    if asked is None or asked.target == "CALL":
-        return []
-    if asked.target == "TURN" and state.turn is None:
-        return []
-    return [HonourCancellation(asked.target, asked.reason)]
+    asked = asked_to_stop(state)
+    return [HonourCancellation(asked.target, asked.reason)] if asked else []

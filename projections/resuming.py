@@ -99,7 +99,7 @@ def needs_harness(plan: Iterable[PlannedAction], tools: frozenset[str]) -> bool:
 
     Args:
         plan: for the session, as it is.
-        tools: the call ids whose tools are at hand, to repeat what may be repeated.
+        tools: the call ids whose tools are at hand, to be repeated or asked.
     """
     return all(_is_for_harness(action, tools) for action in plan)
 
@@ -108,7 +108,7 @@ def _is_for_harness(action: PlannedAction, tools: frozenset[str]) -> bool:
     match action:
         case RunCall() | OfferAgain() | KeepHandle() | RetryLater() | NeedsPerson():
             return True
-        case Retry(call_id=call_id):
+        case Retry(call_id=call_id) | Reconcile(call_id=call_id):
             return call_id not in tools
         case _:
             return False

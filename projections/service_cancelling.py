@@ -22,6 +22,7 @@ from foldline.projections.service_writing import check_resendable, stamped
 from foldline.projections.subagents import (
     DEPTH_MAX,
     cause_of,
+    cause_of_end,
     open_children,
     stops_of,
 )
@@ -31,7 +32,7 @@ from foldline.schemas.envelope import Actor, Envelope
 from foldline.schemas.events import CancellationRequested
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import SessionState
-from foldline.schemas.verdicts import Verdict
+from foldline.schemas.verdicts import CLOSED, Verdict
 
 router = APIRouter(tags=["steering"])
 
@@ -75,16 +76,21 @@ async def cancel(
     if verdict.recorded:
         state = await node.state(caller, session_id, min_seq=verdict.seq)
         for stop in stops_of(state):
-            await _stop_tree(
-                node, caller, stop.child_session_id, cause_of(state, stop), stop.reason
-            )
+            cause = (cause_of(state, stop), stop.reason)
+            await _stop_tree(node, caller, stop.child_session_id, cause)
+    elif verdict.kind == CLOSED and given.target == "SESSION":
+        # Who ended it may have died before its subagents were told.
+        for child in open_children(await node.state(caller, session_id)):
+            cause = (cause_of_end(session_id), given.reason)
+            await _stop_tree(node, caller, child.child_session_id, cause)
     return answer_of(verdict)
 
 
 async def _stop_tree(
-    node: Node, caller: Caller, session_id: str, cause: str, reason: str
+    node: Node, caller: Caller, session_id: str, cause: tuple[str, str]
 ) -> None:
     """2. Ask a session, and all below it; what is not there, or has ended, is left."""
+    stems_from, reason = cause
     event = CancellationRequested(target="SESSION", reason=reason)
     level = [session_id]
     for _ in range(DEPTH_MAX):
@@ -94,7 +100,7 @@ async def _stop_tree(
             if child is None:
                 continue
             below += [each.child_session_id for each in open_children(child)]
-            event_id = cancellation_id(name, cause)
+            event_id = cancellation_id(name, stems_from)
             if not child.ended:
                 await _ask(
                     node, caller, name, event, event_id=event_id, known_seq=child.seq

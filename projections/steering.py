@@ -1,4 +1,4 @@
-"""When steering is put before the model, by its mode. Pure.
+"""When steering is put before the model, by its mode, and what is to stop. Pure.
 
     INTERRUPT   now: what can be stopped is stopped, the next context shows it; where no
                 turn is open it begins one
@@ -9,7 +9,7 @@ It is pending until a SteeringApplied puts it into the history, or a SteeringExp
 why it never will be.
 """
 
-from foldline.schemas.state import SessionState, Steering
+from foldline.schemas.state import Cancellation, SessionState, Steering
 
 INTERRUPT = "INTERRUPT"
 NEXT_TURN = "NEXT_TURN"
@@ -45,3 +45,16 @@ def is_interrupted(state: SessionState) -> bool:
 def wants_turn(state: SessionState) -> bool:
     """Whether steering that is pending begins a turn, now that none is open."""
     return state.turn is None and any(s.mode in WAKES for s in state.steering.values())
+
+
+def asked_to_stop(state: SessionState) -> Cancellation | None:
+    """The request to stop that the session, or its open turn, has to heed.
+
+    One for a turn came too late if that turn had ended: it stops no later one.
+    """
+    asked = state.cancellation
+    if asked is None or asked.target == "CALL":
+        return None
+    if asked.target == "TURN" and (state.turn is None or asked.seq < state.turn.seq):
+        return None
+    return asked

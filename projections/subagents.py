@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from foldline.processors.log import Log
 from foldline.projections.stalled import PARKED
+from foldline.projections.steering import asked_to_stop
 from foldline.schemas.events import (
     SessionCancelled,
     SessionCompleted,
     SessionFailed,
 )
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import SUSPENDED, SessionState, Subagent
+from foldline.schemas.state import SUSPENDED, Cancellation, SessionState, Subagent
 
 SUBAGENT = "SUBAGENT"
 """The relation of a child to its parent."""
@@ -64,7 +65,7 @@ def stops_of(state: SessionState) -> list[Stop]:
     stops: list[Stop] = []
     for child in open_children(state):
         call = state.calls.get(child.call_id)
-        if asked is not None and _covers(state, asked.target, asked.target_id, child):
+        if asked is not None and _covers(state, asked, child):
             stops.append(Stop(child.child_session_id, asked.seq, asked.reason))
         elif call is not None and call.cancel_seq:
             reason = "the call that it works on was cancelled"
@@ -72,20 +73,26 @@ def stops_of(state: SessionState) -> list[Stop]:
     return stops
 
 
+def cause_of_end(session_id: str) -> str:
+    """What a stop stems from where the session above has ended."""
+    return f"{session_id}:end"
+
+
 def cause_of(state: SessionState, stop: Stop) -> str:
     """What a stop stems from: the ids of the requests below it follow from that."""
     return f"{state.session_id}:{stop.asked_seq}"
 
 
-def _covers(state: SessionState, target: str, target_id: str, child: Subagent) -> bool:
-    """Whether a cancellation of that target is about a child: it follows the tree."""
-    match target:
+def _covers(state: SessionState, asked: Cancellation, child: Subagent) -> bool:
+    """Whether a cancellation is about a child: it follows the tree."""
+    match asked.target:
         case "SESSION":
             return True
         case "TURN":
-            return state.turn is not None and child.seq > state.turn.seq
+            began = state.turn.seq if state.turn else 0
+            return asked_to_stop(state) is not None and child.seq > began
         case _:
-            return bool(target_id) and child.call_id == target_id
+            return bool(asked.target_id) and child.call_id == asked.target_id
 
 
 # --- how a child ended ---------------------------------------------------------------

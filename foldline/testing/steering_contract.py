@@ -169,6 +169,23 @@ class SteeringContract:
                 assert shown(await turn.context(), "use nix") == 0
             assert await expired(owned) == ["the task is another one now"]
 
+    async def test_a_turn_that_is_cancelled_too_late_takes_no_later_one_along(
+        self, log: Log
+    ) -> None:
+        async with connect(log) as client, connect(log) as person:
+            owned = await _idle(client)
+            view = await person.open(owned.session_id)
+            await view.cancel("too slow", target="TURN")
+            async with owned.turn("and now?") as turn:
+                await turn.context()
+                assert not turn.cancelled
+                assert (await turn.run_tools([], Toolbox())) == []
+                assert not turn.interrupted
+                await view.cancel("too slow", target="TURN")
+                await turn.context()
+                assert turn.cancelled
+            assert (await owned.state()).cancellation is None
+
     async def test_steering_that_races_the_end_is_taken_up_or_told_closed(
         self, log: Log
     ) -> None:

@@ -249,6 +249,28 @@ class SubagentContract:
             await parent.complete()
             assert (await child.state()).cancellation is not None
 
+    @pytest.mark.parametrize("by", ["recovery of the child", "another request"])
+    async def test_children_are_stopped_of_a_parent_that_died_with_its_end(
+        self, log: Log, by: str
+    ) -> None:
+        async with connect(log) as client, connect(log) as another:
+            parent, turn, call, child = await begun(client)
+            async with turn:
+                pass
+            # As its owner leaves it, who is killed before the children are told.
+            await parent.append(SessionCancelled(reason="lunch"))
+            assert (await child.state()).cancellation is None
+            if by == "another request":
+                with pytest.raises(AppendRefusedError):
+                    await (await another.open(parent.session_id)).cancel()
+                assert (await child.state()).cancellation is not None
+            else:
+                await child.close()
+                taken = await another.take(child.session_id)
+                report = await taken.recover(Toolbox(Tool(forever, name=call.tool)))
+                assert report.cancelled == "SESSION"
+                assert (await child.state()).status == "CANCELLED"
+
     async def test_steering_ends_the_waiting_for_a_child_and_not_the_child(
         self, log: Log
     ) -> None:

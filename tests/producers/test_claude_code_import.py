@@ -539,4 +539,4 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.jsonl"
     os.mkfifo(pipe)
     with pytest.raises(ImportSourceError, match="no regular file"):
-        check_source(pipe, record_max_bytes=1_000)
+        check_format(pipe, "claude-code", record_max_bytes=1_000)

@@ -205,6 +205,24 @@ async def test_a_tool_that_may_be_repeated_is_left_to_who_has_it() -> None:
     assert (mail.runs, elsewhere.runs) == (1, 0)
 
 
+async def test_a_tool_that_can_be_asked_is_left_to_who_has_it_until_that_is_too_often() -> (
+    None
+):
+    mail = Mail("RECONCILABLE")
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        policy = RecoveryPolicy(resumes_max=2)
+        recovering = RecoveryWorker(
+            client, toolbox=Toolbox(), pauses=AT_ONCE, policy=policy
+        )
+        assert actions(await recovering.sweep()) == [RESUME_WANTED]
+        assert actions(await recovering.sweep()) == [RESUME_WANTED]
+        assert actions(await recovering.sweep())[:3] == [TAKEN, MARKED_UNKNOWN, ASKED]
+        owned = await client.take("s")
+        report = await owned.recover(mail.box)
+    assert (report.resolved, mail.asked, mail.runs) == (1, 1, 0)
+
+
 async def test_a_turn_that_does_not_get_on_is_parked_with_a_question() -> None:
     """Case B05: not the same resume again for ever."""
 
