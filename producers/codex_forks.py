@@ -3,13 +3,14 @@
 They are the fork's history and are kept as that; the tokens that they count were used by
 the parent, and the fork is charged only its own. They are known by the parent's rollout
 where it is found, else by what the log holds of the parent, else by the age of their
-turn: its id and that of the session are UUIDv7, which say when they were made.
+turn: its id and that of the session are UUIDv7, which say when they were made. What was
+decided once stays, whatever is found later: the fork's own facts say it.
 """
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from glob import escape
 from pathlib import Path
 
 from foldline.processors.log import Log
@@ -17,7 +18,7 @@ from foldline.producers.codex_records import SYSTEM, Record, is_codex
 from foldline.producers.identity import derived_id
 from foldline.producers.importing import read_pieces
 from foldline.producers.json_fields import Json, as_id, as_object
-from foldline.producers.openai_facts import EXTRA, USAGE
+from foldline.producers.openai_facts import EXTRA, MAIN, USAGE
 from foldline.schemas.state import MIRRORED
 
 SIBLINGS_MAX = 1_000
@@ -26,6 +27,7 @@ SIBLINGS_MAX = 1_000
 DATE_FOLDERS = 3
 """Rollouts lie in folders of year, month and day, below one for all."""
 
+_PLAIN = re.compile(r"[\w-]{1,200}", re.ASCII)
 _V7 = 7
 _V7_CLOCK_SHIFT = 80
 
@@ -34,26 +36,51 @@ class Copied:
     """Tells whether a count of tokens is one that the parent's rollout holds."""
 
     def __init__(
-        self, session_id: str, *, keys: set[str], stored: set[str], parent: str
+        self,
+        session_id: str,
+        parent: str,
+        *,
+        keys: set[str],
+        stored: set[str],
+        decided: set[str],
     ) -> None:
+        """Remember what tells.
+
+        Args:
+            session_id: the fork.
+            parent: what it was forked from, else empty.
+            keys: of the counts in the parent's rollout, where that was found.
+            stored: ids of the parent's facts, where its rollout was not found.
+            decided: ids of the fork's own facts, from an import before this one.
+        """
+        self.parent = parent
         self._session_id = session_id
         self._keys = keys
         self._stored = stored
-        self._parent = parent
-        self._in_prefix = True
+        self._decided = decided
+        self._in_prefix = bool(parent)
 
     def takes(self, key: str, turn_id: str) -> bool:
         """Whether it is one; the first that is none ends the copied beginning."""
-        if not self._parent or not self._in_prefix:
+        if not self._in_prefix:
             return False
-        known = bool(self._keys or self._stored)
-        by_parent = key in self._keys or any(
-            derived_id(SYSTEM, self._parent, key, str(slot)) in self._stored
-            for slot in (USAGE, EXTRA)
-        )
-        copied = by_parent if known else _is_older(turn_id, self._session_id)
-        self._in_prefix = copied
-        return copied
+        if self._holds(self._decided, self._session_id, key, MAIN):
+            return True
+        self._in_prefix = not self._holds(
+            self._decided, self._session_id, key, USAGE, EXTRA
+        ) and self._is_parents(key, turn_id)
+        return self._in_prefix
+
+    def _is_parents(self, key: str, turn_id: str) -> bool:
+        if self._keys or self._stored:
+            stored = self._holds(self._stored, self.parent, key, MAIN, USAGE, EXTRA)
+            return stored or key in self._keys
+        return _is_older(turn_id, self._session_id)
+
+    @staticmethod
+    def _holds(facts: set[str], session_id: str, key: str, *slots: int) -> bool:
+        ids = (derived_id(SYSTEM, session_id, key, str(slot)) for slot in slots)
+        return bool(facts) and any(one in facts for one in ids)
 
 
 def copied_from(log: Log, path: Path, head: Json, *, record_max_bytes: int) -> Copied:
@@ -62,13 +89,15 @@ def copied_from(log: Log, path: Path, head: Json, *, record_max_bytes: int) -> C
     parent = parent_of(head)
     keys: set[str] = set()
     stored: set[str] = set()
+    decided: set[str] = set()
     if parent:
+        decided = set(log.event_ids(session_id)) if _is_mirrored(log, session_id) else set()
         file = _rollout_of(path, parent, record_max_bytes)
         if file is not None:
             keys = set(_token_keys(file, record_max_bytes))
         elif _is_mirrored(log, parent):
             stored = set(log.event_ids(parent))
-    return Copied(session_id, keys=keys, stored=stored, parent=parent)
+    return Copied(session_id, parent, keys=keys, stored=stored, decided=decided)
 
 
 def parent_of(head: Json) -> str:
@@ -136,9 +165,12 @@ def _candidates(path: Path, session_id: str) -> Iterator[Path]:
     """Files named after the session first, then those beside, none of them twice."""
     folders = path.resolve().parents
     here, top = folders[0], folders[min(DATE_FOLDERS, len(folders) - 1)]
-    named = f"*{escape(session_id)}*.jsonl"
-    dated = all(folder.name.isdigit() for folder in folders[:DATE_FOLDERS])
-    yield from sorted(top.glob("*/" * DATE_FOLDERS + named) if dated else here.glob(named))
+    if _PLAIN.fullmatch(session_id):  # it is part of a pattern, and somebody else's word
+        named = f"*{session_id}*.jsonl"
+        dated = all(folder.name.isdigit() for folder in folders[:DATE_FOLDERS])
+        yield from sorted(
+            top.glob("*/" * DATE_FOLDERS + named) if dated else here.glob(named)
+        )
     beside = sorted(here.glob("*.jsonl"))[:SIBLINGS_MAX]
     yield from (file for file in beside if session_id not in file.name)
 

@@ -103,6 +103,9 @@ class Mapping:
             self._report.noise[record.label] += 1
         elif became == COPY:
             self._report.copies += 1
+            if record.subtype == "token_count":
+                reason = f"counted by {self._progress.copied.parent}"
+                _keep(scribe, record, record.label, reason)
         elif became == MAPPED:
             self._report.mapped += 1
         else:
@@ -221,6 +224,6 @@ def _keep(scribe: Scribe, record: Record, record_type: str, reason: str) -> None
         record_type=record_type,
         record_id=as_id(record.payload.get("id")) or None,
         reason=reason,
-        blocks=(text_block(raw) if reason else json_block(raw),),
+        blocks=(text_block(raw) if record.piece.record is None else json_block(raw),),
     )
     scribe.write(MAIN, event, scribe.thread.harness)

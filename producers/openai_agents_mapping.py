@@ -10,21 +10,22 @@ from foldline.producers.importing import ImportReport, Piece
 from foldline.producers.json_fields import (
     ID_MAX,
     Json,
-    as_count,
     as_id,
     as_json,
     as_list,
     as_object,
     as_text,
-    canonical_json,
 )
 from foldline.producers.mirror import Mirror
+from foldline.producers.openai_agents_approvals import Decision, decide, decisions_of
 from foldline.producers.openai_agents_state import (
     SYSTEM,
     Entry,
     entries_of,
     field_of,
+    nested_state,
     session_of,
+    usage_of,
 )
 from foldline.producers.openai_blocks import content_blocks
 from foldline.producers.openai_facts import (
@@ -32,7 +33,6 @@ from foldline.producers.openai_facts import (
     FOREIGN,
     MAIN,
     MAPPED,
-    PERSON,
     RESULT,
     Counts,
     ModelCall,
@@ -41,19 +41,16 @@ from foldline.producers.openai_facts import (
 )
 from foldline.producers.openai_items import call_id_of, count_item, map_item
 from foldline.producers.prepare import Draft
-from foldline.schemas.blocks import json_block, text_block
+from foldline.schemas.blocks import json_block
 from foldline.schemas.envelope import INFERRED, Envelope, Source
 from foldline.schemas.events import (
     ForeignRecord,
     HandedOff,
     ModelCallCompleted,
-    PermissionDenied,
-    PermissionGranted,
     PermissionRequested,
     SessionCreated,
     SubagentStarted,
     ToolResultProjected,
-    Usage,
 )
 
 OF_THE_STATE = "#state"
@@ -108,7 +105,7 @@ class Mapping:
         session_id = called_by[1] if called_by else session_of(document)
         self._thread = Thread(SYSTEM, session_id, child=called_by is not None)
         self._occurred: Counter[str] = Counter()
-        self._decided = _decisions(document)
+        self._decided = decisions_of(document)
 
     def take(self, piece: Piece) -> None:
         """Take the next part."""
@@ -170,11 +167,11 @@ class Mapping:
             return map_item(scribe, item)
         return self._decided_output(scribe, item, decided)
 
-    def _decided_output(self, scribe: Scribe, item: Json, decided: "_Decision") -> str:
+    def _decided_output(self, scribe: Scribe, item: Json, decided: Decision) -> str:
         call_id = self._thread.calls.get(call_id_of(item))
         if call_id is None:
             return map_item(scribe, item)
-        _decide(scribe, call_id, decided)
+        decide(scribe, call_id, decided)
         if decided.approved:
             return map_item(scribe, item)
         self._thread.pause()
@@ -230,7 +227,7 @@ class Mapping:
         event = ModelCallCompleted(
             model_call_id=call.call_id,
             response_id=response_id or None,
-            usage=_usage_of(as_object(response.get("usage"))),
+            usage=usage_of(as_object(response.get("usage"))),
         )
         scribe.write(MAIN, event, thread.agent)
         for at, output in enumerate(as_list(response.get("output"))):
@@ -247,7 +244,7 @@ class Mapping:
 
     def _nested(self, scribe: Scribe, value: Json) -> str:
         """A run that a call waits for is a session of its own."""
-        if _state_of(value) is None or self._depth >= NESTED_MAX:
+        if nested_state(value) is None or self._depth >= NESTED_MAX:
             return FOREIGN
         _, child, call_id = self._child_of(value)
         event = SubagentStarted(child_session_id=child, call_id=call_id)
@@ -256,7 +253,7 @@ class Mapping:
         return MAPPED
 
     def _follow(self, entry: Entry) -> None:
-        state = _state_of(entry.value)
+        state = nested_state(entry.value)
         if state is None:
             return
         run = Mapping(
@@ -280,7 +277,7 @@ class Mapping:
     # --- writing ---------------------------------------------------------------------
 
     def _scribe(self, piece: Piece, entry: Entry) -> Scribe:
-        said = canonical_json([entry.kind, entry.value]).encode()
+        said = json.dumps([entry.kind, entry.value], sort_keys=True).encode()
         digest = hashlib.blake2b(said, digest_size=16).hexdigest()
         key = f"{digest}:{self._occurred[digest]}"
         self._occurred[digest] += 1
@@ -322,88 +319,10 @@ class Mapping:
         return Draft(envelope, event)
 
 
-class _Decision:
-    """What a person decided about one call."""
-
-    def __init__(self, *, approved: bool, message: str) -> None:
-        self.approved = approved
-        self.message = message
-
-
-def _decisions(document: Json | list[object]) -> dict[str, _Decision]:
-    """Decisions about single calls, by the provider's id of the call.
-
-    A decision about all calls of a tool stays in the rest of the state.
-    """
-    if isinstance(document, list):
-        return {}
-    decided: dict[str, _Decision] = {}
-    approvals = as_object(as_object(document.get("context")).get("approvals"))
-    for tool in approvals.values():
-        messages = as_object(field_of(as_object(tool), "rejection_messages"))
-        for name, approved in (("approved", True), ("rejected", False)):
-            for call in as_list(as_object(tool).get(name)):
-                message = as_text(messages.get(as_text(call)))
-                decided[as_text(call)] = _Decision(approved=approved, message=message)
-    return decided
-
-
-def _decide(scribe: Scribe, call_id: str, decided: _Decision) -> None:
-    request_id = f"approval:{call_id}"
-    if decided.approved:
-        event = PermissionGranted(
-            request_id=request_id,
-            call_id=call_id,
-            decided_by="PERSON",
-            grant_id=request_id,
-        )
-    else:
-        event = PermissionDenied(
-            request_id=request_id,
-            call_id=call_id,
-            decided_by="PERSON",
-            feedback=(text_block(decided.message),) if decided.message else (),
-        )
-    scribe.write(MAIN, event, PERSON)
-
-
-def _state_of(value: Json) -> Json | None:
-    """The state of a nested run, which is written as text; None for what is none."""
-    state: object = value.get("state")
-    if isinstance(state, str):
-        try:
-            state = json.loads(state)
-        except (ValueError, RecursionError):
-            return None
-    return as_object(state) or None
-
-
 def _of_the_state(source: Source) -> Source:
     if source.stream.endswith(OF_THE_STATE):
         return source
     return source.model_copy(update={"stream": source.stream + OF_THE_STATE})
-
-
-def _usage_of(usage: Json) -> Usage | None:
-    """The tokens of an answer as its provider counts them; null where it counts none."""
-    total = as_count(field_of(usage, "total_tokens"))
-    if not usage or not (total or as_count(usage.get("requests"))):
-        return None
-    read = _details(field_of(usage, "input_tokens_details"))
-    written = _details(field_of(usage, "output_tokens_details"))
-    return Usage(
-        input_tokens=as_count(field_of(usage, "input_tokens")),
-        output_tokens=as_count(field_of(usage, "output_tokens")),
-        cache_read_input_tokens=as_count(read.get("cached_tokens")),
-        cache_write_input_tokens=as_count(read.get("cache_write_tokens")),
-        reasoning_output_tokens=as_count(written.get("reasoning_tokens")),
-        extra_json=canonical_json({"total_tokens": total}) if total else None,
-    )
-
-
-def _details(value: object) -> Json:
-    """Details stand alone, or in a list, one for each request."""
-    return as_object(value) or as_object(next(iter(as_list(value)), None))
 
 
 def _keep(scribe: Scribe, record_type: str, raw: str) -> None:

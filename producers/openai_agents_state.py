@@ -15,6 +15,7 @@ from typing import cast
 from foldline.errors import ImportSourceError
 from foldline.producers.json_fields import (
     Json,
+    as_count,
     as_id,
     as_list,
     as_object,
@@ -22,6 +23,7 @@ from foldline.producers.json_fields import (
     canonical_json,
 )
 from foldline.producers.openai_items import CALLS, OUTPUTS, SERVER_TOOLS, call_id_of
+from foldline.schemas.events import Usage
 
 SYSTEM = "openai-agents"
 
@@ -83,11 +85,14 @@ def _document(path: Path, record_max_bytes: int) -> object:
         if path.stat().st_size > record_max_bytes:
             reason = f"a document of over {record_max_bytes} bytes, record_max_bytes"
             raise ImportSourceError(str(path), reason)
-        return json.loads(path.read_text(encoding="utf-8-sig", errors="surrogateescape"))
+        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+        document: object = json.loads(text)
+        json.dumps(document, sort_keys=True)  # too deep to read is too deep to write
     except OSError as error:
         raise ImportSourceError(str(path), error.strerror or str(error)) from error
     except (ValueError, RecursionError):
         return None
+    return document
 
 
 # --- a run state ---------------------------------------------------------------------
@@ -175,7 +180,7 @@ def _says_more(run_item: Json) -> bool:
 def _identity(item: Json) -> str:
     """What tells that an item is the same as an output of an answer."""
     named = as_id(item.get("id")) or call_id_of(item)
-    return f"{item.get('type')}:{named}" if named else canonical_json(item)
+    return f"{item.get('type')}:{named}" if named else json.dumps(item, sort_keys=True)
 
 
 def _rest(state: Json) -> Json:
@@ -209,7 +214,7 @@ def session_of(document: Json | list[object]) -> str:
         begin.append(entry.value)
         if entry.kind != "rest" and _has_id(entry.value):
             break
-    return hashlib.sha256(canonical_json(begin).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(begin, sort_keys=True).encode()).hexdigest()
 
 
 def _has_id(value: Json) -> bool:
@@ -217,3 +222,39 @@ def _has_id(value: Json) -> bool:
     return bool(
         as_id(field_of(value, "response_id")) or as_id(raw.get("id")) or call_id_of(raw)
     )
+
+
+# --- parts of a run ------------------------------------------------------------------
+
+
+def nested_state(value: Json) -> Json | None:
+    """The state of a nested run, which is written as text; None for what is none."""
+    state: object = value.get("state")
+    if isinstance(state, str):
+        try:
+            state = json.loads(state)
+        except (ValueError, RecursionError):
+            return None
+    return as_object(state) or None
+
+
+def usage_of(usage: Json) -> Usage | None:
+    """The tokens of an answer as its provider counts them; null where it counts none."""
+    total = as_count(field_of(usage, "total_tokens"))
+    if not usage or not (total or as_count(usage.get("requests"))):
+        return None
+    read = _details(field_of(usage, "input_tokens_details"))
+    written = _details(field_of(usage, "output_tokens_details"))
+    return Usage(
+        input_tokens=as_count(field_of(usage, "input_tokens")),
+        output_tokens=as_count(field_of(usage, "output_tokens")),
+        cache_read_input_tokens=as_count(field_of(read, "cached_tokens")),
+        cache_write_input_tokens=as_count(field_of(read, "cache_write_tokens")),
+        reasoning_output_tokens=as_count(field_of(written, "reasoning_tokens")),
+        extra_json=canonical_json({"total_tokens": total}) if total else None,
+    )
+
+
+def _details(value: object) -> Json:
+    """Details stand alone, or in a list, one for each request."""
+    return as_object(value) or as_object(next(iter(as_list(value)), None))

@@ -14,6 +14,8 @@ TEXTS: frozenset[str] = frozenset(
 )
 """Types of content that are text."""
 
+_ENCRYPTED = ("encrypted_content", "encryptedContent")
+
 IMAGES: frozenset[str] = frozenset({"input_image", "image", "image_url"})
 
 
@@ -32,17 +34,32 @@ def reasoning_block(item: Json, model: str | None) -> Block:
     The texts are the body, which is redacted; `opaque` is the item without them.
     """
     said = [*as_list(item.get("summary")), *as_list(item.get("content"))]
-    encrypted = bool(as_text(item.get("encrypted_content")))
-    whole: Json = {name: value for name, value in item.items() if name != "content"}
-    whole["summary"] = []
     return Block(
         kind="reasoning",
         body="\n".join(_text(piece) for piece in said if _text(piece)),
         provider=PROVIDER,
         model=model,
         provider_item_id=as_id(item.get("id")) or None,
-        opaque=as_json(whole) if encrypted else None,
+        opaque=_encrypted(item),
     )
+
+
+def _encrypted(item: Json) -> str | None:
+    """The item as the API takes it back, without its texts; None with nothing encrypted.
+
+    The SDK for JavaScript keeps what the API said under another name, or one level below.
+    """
+    whole: Json = {name: value for name, value in item.items() if name != "content"}
+    if not as_text(item.get("encrypted_content")):
+        below = as_object(item.get("providerData"))
+        found = [one.get(name) for one in (item, below) for name in _ENCRYPTED]
+        secret = next((as_text(value) for value in found if as_text(value)), "")
+        if not secret:
+            return None
+        whole = {"type": item.get("type"), "encrypted_content": secret}
+        whole |= {"id": item["id"]} if "id" in item else {}
+    whole["summary"] = []
+    return as_json(whole)
 
 
 def server_tool_blocks(item: Json, model: str | None) -> Blocks:

@@ -421,7 +421,8 @@ class OwnedSession(Session):
 
         Raises:
             PendingSteeringError: some is, and no reason is given: it came in time, and
-                is to be taken up (`steered_turn`). What comes later is told CLOSED.
+                is to be taken up (`steered_turn`; where it is all for the NEXT_TURN that
+                gives None: begin one). What comes later is told CLOSED.
         """
         ended = SessionCompleted(outcome=outcome, blocks=blocks_of(said))
         return await self._end(ended, expire=expire_steering)

@@ -76,6 +76,12 @@ class Progress:
     given: int = 0
     not_given: list[NotGiven] = field(default_factory=list[NotGiven])
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Changes with every step that a harness takes."""
+        steps = self.turns, self.model_calls, len(self.tool_calls), self.given
+        return self.matched_seq, *steps
+
 
 class Script:
     """A recording on its way through a harness."""

@@ -19,6 +19,7 @@ from foldline.producers.ending import End
 from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
 from foldline.producers.model import ModelResponse
+from foldline.producers.model_call import ModelCall
 from foldline.producers.owned import STEERING, OwnedSession
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Draft, blocks_of
@@ -32,7 +33,7 @@ from foldline.producers.tools import (
     Toolbox,
     ToolResult,
 )
-from foldline.producers.turn import ModelCall, Turn
+from foldline.producers.turn import Turn
 from foldline.projections.context import Context
 from foldline.projections.replay import Request, tools_difference
 from foldline.projections.steering import pending_steering

@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from foldline.errors import RecordedFailureError, ReplayError, SessionNotFoundError
 from foldline.processors.lineage import joined_events, lineage_of
@@ -43,6 +44,9 @@ from foldline.schemas.events import SessionCreated
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import MIRRORED, SessionState
 from foldline.settings import Settings
+
+IDLE_S = 300.0
+"""How long a harness may take no step; nothing outside is waited for in a replay."""
 
 STOP_GRACE_S = 5.0
 """How long a harness that was cancelled has to end; then it is left behind."""
@@ -99,6 +103,7 @@ async def replay(
     *,
     upto_seq: int | None = None,
     settings: Settings | None = None,
+    idle_s: float = IDLE_S,
 ) -> ReplayReport:
     """Run a harness on what was recorded of a session, and say where it leaves it.
 
@@ -108,6 +113,7 @@ async def replay(
         harness: drives the session from its first turn to its last.
         upto_seq: the last event that counts; the head where not given.
         settings: those of the throw-away log; from the environment where not given.
+        idle_s: how long the harness may take no step.
 
     Raises:
         SessionNotFoundError: no such session.
@@ -130,7 +136,7 @@ async def replay(
     try:
         async with client:
             session = await client.replayed(script)
-            await _run(harness, session, script)
+            await _run(harness, session, script, idle_s=idle_s)
     finally:
         throw_away.close()
     return _report(script)
@@ -207,14 +213,16 @@ class _ReplayClient(Client):
         return session
 
 
-async def _run(harness: Harness, session: OwnedSession, script: Script) -> None:
+async def _run(
+    harness: Harness, session: OwnedSession, script: Script, *, idle_s: float
+) -> None:
     """Run the harness to its end, or to where it leaves the record."""
     inputs = ReplayedInputs(script)
     running = asyncio.ensure_future(_call(harness, session, inputs))
     stopping = asyncio.ensure_future(script.stopped.wait())
     try:
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not script.stopped.is_set():
+        await _over(running, stopping, script, idle_s)
+        if running.done() and not script.stopped.is_set():
             await _finished(running, script)
             return
         running.cancel()
@@ -226,6 +234,27 @@ async def _run(harness: Harness, session: OwnedSession, script: Script) -> None:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await stopping
+
+
+async def _over(
+    running: asyncio.Future[None],
+    stopping: asyncio.Future[Any],
+    script: Script,
+    idle_s: float,
+) -> None:
+    """Wait for either; a harness that takes no step any more has left the record."""
+    while True:
+        steps = script.progress.steps
+        ended, _ = await asyncio.wait(
+            {running, stopping}, timeout=idle_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if ended:
+            return
+        if script.progress.steps == steps:
+            said = f"the harness took no step for {idle_s:g} s"
+            script.divergence = Divergence(script.progress.matched_seq, HARNESS, said)
+            script.stopped.set()
+            return
 
 
 async def _call(harness: Harness, session: OwnedSession, inputs: Inputs) -> None:
@@ -270,7 +299,12 @@ def _report(script: Script) -> ReplayReport:
 
 
 async def continue_live(
-    client: Client, session_id: str, harness: Harness, *, from_seq: int
+    client: Client,
+    session_id: str,
+    harness: Harness,
+    *,
+    from_seq: int,
+    told: Callable[[str], None] = lambda _: None,
 ) -> ReplayReport:
     """Replay a harness up to a seq; then fork there, and let it go on with real tools.
 
@@ -282,6 +316,7 @@ async def continue_live(
         session_id: whose record it is.
         harness: drives the session, and then the fork.
         from_seq: the last event that both have.
+        told: is given the fork's id before the harness goes on with it.
 
     Raises:
         As `replay`, and whatever the harness raises live.
@@ -292,6 +327,7 @@ async def continue_live(
     whole = await asyncio.to_thread(load, client.log, session_id)
     state = await (await client.open(session_id)).state(from_seq)
     fork = await client.fork(session_id, from_seq)
+    told(fork.session_id)
     inputs = LiveInputs(whole, from_seq, within_turn=state.turn is not None)
     await harness(fork, inputs)
     return replace(report, live_session_id=fork.session_id)

@@ -21,6 +21,7 @@ from foldline.projections.subagents import (
     SUBAGENT,
     cause_of,
     cause_of_end,
+    children_unseen,
     open_children,
     stops_of,
 )
@@ -58,16 +59,22 @@ async def stop_if_orphaned(owner: Ownership) -> None:
 
 
 async def _stop_tree(
-    link: Link, actor: Actor, session_id: str, cause: tuple[str, str], depth: int = 1
+    link: Link, actor: Actor, session_id: str, cause: tuple[str, str]
 ) -> None:
     """Ask a session, and all below it; one that is not there, or has ended, is left."""
-    name, reason = cause
+    level, seen = [session_id], {session_id}
+    for _ in range(DEPTH_MAX):
+        below: list[str] = []
+        for name in level:
+            await _ask(link, actor, name, cause)
+            state = await link.read(link.log.state, name)
+            below += children_unseen(state, seen)
+        level = below
+
+
+async def _ask(link: Link, actor: Actor, session_id: str, cause: tuple[str, str]) -> None:
+    stems_from, reason = cause
     event = CancellationRequested(target="SESSION", reason=reason)
-    event_id = cancellation_id(session_id, name)
+    event_id = cancellation_id(session_id, stems_from)
     draft = link.draft(session_id, event, Stamp(actor), event_id=event_id)
     await asyncio.shield(link.appender(session_id, 0).submit([draft]))
-    state = await link.read(link.log.state, session_id)
-    if state is None or depth >= DEPTH_MAX:
-        return
-    for child in open_children(state):
-        await _stop_tree(link, actor, child.child_session_id, cause, depth + 1)

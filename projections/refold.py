@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from foldline.errors import DecodeError, FoldlineError, SessionNotFoundError
 from foldline.processors.chain import Chain
 from foldline.processors.fold import fold_in, initial
+from foldline.processors.lineage import lineage_of
 from foldline.processors.stored import (
     AuditableLog,
     StoredSession,
@@ -159,9 +160,18 @@ def stored_session(log: AuditableLog, session_id: str) -> StoredSession:
 def refolded(log: AuditableLog, session_id: str, *, at_seq: int) -> SessionState | None:
     """The state at a seq, folded from the events alone; None where there is no event.
 
+    Up to a fork point it is the state of the ancestor whose event that is.
+
     Raises:
         DecodeError: an event up to there is not what was recorded.
+        LineageError: an ancestor is not there as it was.
     """
+    if at_seq < 1:
+        return None
+    own = next(log.stored_events(session_id), None)
+    if own is not None and at_seq < own.seq:
+        # A session that has lost its first event has no ancestor to ask.
+        session_id = lineage_of(log, session_id).holder(at_seq)
     refold = Refold(log, stored_session(log, session_id))
     for point in refold.points(upto_seq=at_seq):
         if point.recorded is None or point.problems:

@@ -23,6 +23,7 @@ from foldline.projections.subagents import (
     DEPTH_MAX,
     cause_of,
     cause_of_end,
+    children_unseen,
     open_children,
     stops_of,
 )
@@ -92,14 +93,14 @@ async def _stop_tree(
     """2. Ask a session, and all below it; what is not there, or has ended, is left."""
     stems_from, reason = cause
     event = CancellationRequested(target="SESSION", reason=reason)
-    level = [session_id]
+    level, seen = [session_id], {session_id}
     for _ in range(DEPTH_MAX):
         below: list[str] = []
         for name in level:
             child = await _served(node, caller, name)
             if child is None:
                 continue
-            below += [each.child_session_id for each in open_children(child)]
+            below += children_unseen(child, seen)
             event_id = cancellation_id(name, stems_from)
             if not child.ended:
                 await _ask(

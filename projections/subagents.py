@@ -59,6 +59,17 @@ def open_children(state: SessionState) -> list[Subagent]:
     return sorted(state.subagents.values(), key=lambda child: child.seq)
 
 
+def children_unseen(state: SessionState | None, seen: set[str]) -> list[str]:
+    """The ids of the open children that are not in `seen` yet, and now are.
+
+    Writers name children: two sessions that name each other come once all the same.
+    """
+    found = [] if state is None else open_children(state)
+    names = [each.child_session_id for each in found if each.child_session_id not in seen]
+    seen.update(names)
+    return names
+
+
 def stops_of(state: SessionState) -> list[Stop]:
     """The open children that a cancellation in force is about."""
     asked = state.cancellation

@@ -15,6 +15,7 @@ ROLLOUT = "01900000-0000-7000-8000-000000000001"
 
 MODEL = "gpt-test-1"
 EXITED = "Chunk ID: 1\nWall time: 0.5 seconds\nProcess exited with code {}\nOutput:\nx"
+DONE = EXITED.format(0)
 RUNNING = (
     "Chunk ID: 1\nWall time: 1.0 seconds\nProcess running with session ID {}\nOutput:\n"
 )
@@ -92,7 +93,7 @@ class Rollout:
         text = json.dumps(arguments)
         return self.item("function_call", call_id=call_id, name=name, arguments=text)
 
-    def output(self, call_id: str, output: Any = EXITED.format(0)) -> Json:
+    def output(self, call_id: str, output: Any = DONE) -> Json:
         return self.item("function_call_output", call_id=call_id, output=output)
 
     def used(self, last: int) -> Json:

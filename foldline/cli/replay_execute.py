@@ -1,7 +1,11 @@
 """`foldline replay --execute`: a harness run on a record, and where it leaves it."""
 
 import asyncio
+import os
+import threading
 from collections import Counter
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from foldline.cli.clean import clean_line
@@ -9,7 +13,9 @@ from foldline.cli.failures import NO, OK, UsageError
 from foldline.cli.loading import load_attribute
 from foldline.errors import FoldlineError
 from foldline.producers.client import connect
+from foldline.producers.identity import elapsed_clock_s
 from foldline.producers.replaying import (
+    STOP_GRACE_S,
     Harness,
     ReplayReport,
     continue_live,
@@ -40,18 +46,57 @@ def run_harness(
     harness: Harness = load_attribute("--execute", named)
     if not callable(harness):
         raise UsageError("--execute", f"{named} is not a function of (session, inputs)")
+    over = True
     if live and from_seq is not None:
         report = asyncio.run(_live(context, log, session_id, harness, from_seq))
     else:
         settings = context.settings()
-        report = asyncio.run(
+        report, over = run_to_end(
             replay(log, session_id, harness, upto_seq=from_seq, settings=settings)
         )
     if context.out.json:
         context.out.record(view_of(report))
     else:
         _show(context.out, report)
-    return OK if report.ok else NO
+    code = OK if report.ok else NO
+    if not over:
+        context.out.remark("foldline: the harness left something running: it is ended")
+        context.out.flush()
+        os._exit(code)
+    return code
+
+
+def run_to_end(replaying: Coroutine[Any, Any, ReplayReport]) -> tuple[ReplayReport, bool]:
+    """Run a replay; gives its report, and whether nothing of the harness runs on.
+
+    A task that ignores its cancellation, or a thread that does not end, would keep
+    `asyncio.run` and the process waiting for ever.
+    """
+    before = set(threading.enumerate())
+    runner = asyncio.Runner()
+    threads = ThreadPoolExecutor(thread_name_prefix="foldline-replay")
+    runner.get_loop().set_default_executor(threads)
+    report = runner.run(replaying)
+    over = runner.run(_tasks_end())
+    threads.shutdown(wait=False, cancel_futures=True)
+    until_s = elapsed_clock_s() + STOP_GRACE_S
+    for thread in set(threading.enumerate()) - before:
+        if not thread.daemon:
+            thread.join(max(until_s - elapsed_clock_s(), 0))
+            over = over and not thread.is_alive()
+    if over:
+        runner.close()
+    return report, over
+
+
+async def _tasks_end() -> bool:
+    """Cancel what tasks there still are; whether all of them have ended by that."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=STOP_GRACE_S)
+    return all(task.done() for task in tasks)
 
 
 async def _live(
@@ -61,9 +106,15 @@ async def _live(
     harness: Harness,
     from_seq: int,
 ) -> ReplayReport:
+    def tell(fork_id: str) -> None:
+        context.out.remark(f"foldline: going on live in session {fork_id}")
+        context.out.flush()
+
     async with connect(log, settings=context.settings()) as client:
         try:
-            return await continue_live(client, session_id, harness, from_seq=from_seq)
+            return await continue_live(
+                client, session_id, harness, from_seq=from_seq, told=tell
+            )
         except FoldlineError:
             raise
         except Exception as error:  # whatever the user's harness raises

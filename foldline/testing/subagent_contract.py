@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from foldline.errors import LiveOwnerError, SubagentEndedError
+from foldline.errors import AppendRefusedError, LiveOwnerError, SubagentEndedError
 from foldline.processors.log import Log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ModelResponse, ToolRequest
@@ -27,6 +27,7 @@ from foldline.producers.tools import (
 )
 from foldline.producers.turn import Turn
 from foldline.projections.subagents import children_to_wait_for
+from foldline.schemas.events import SessionCancelled
 from foldline.testing.log_story import new_id
 
 

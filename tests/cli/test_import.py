@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.rollouts import Rollout
+
 Run = Callable[..., Any]
 
 SESSION = "0a1b2c3d-0000-4000-8000-00000000000"
@@ -154,3 +156,31 @@ def test_a_secret_in_a_transcript_is_not_in_the_log(run: Run, tmp_path: Path) ->
     assert run("import", str(file)).code == 0
     for stored in tmp_path.rglob("*.db*"):
         assert not stored.is_file() or token.encode() not in stored.read_bytes()
+
+
+def test_rollouts_and_run_states_are_imported_beside_transcripts(
+    run: Run, tmp_path: Path
+) -> None:
+    write(tmp_path / "in" / "one.jsonl")
+    script = Rollout()
+    script.meta()
+    script.turn(1)
+    (tmp_path / "in" / "two.jsonl").write_bytes(script.data)
+    state = {"$schemaVersion": "1.9", "original_input": "hello"}
+    (tmp_path / "in" / "three.json").write_text(json.dumps(state, indent=2))
+    view = run("import", str(tmp_path / "in"), "--json").json()
+    systems = [report["system"] for report in view["files"]]
+    assert systems == ["claude-code", "openai-agents", "codex"]
+    assert (view["sessions"], view["skipped"]) == (3, [])
+    assert run("verify", "--json").json()["ok"] is True
+
+
+def test_a_format_can_be_forced(run: Run, tmp_path: Path) -> None:
+    cats = tmp_path / "cats.jsonl"
+    cats.write_text('{"cat": "Tom"}\n')
+    done = run("import", str(cats), "--format", "codex", "--json")
+    assert done.code == 0
+    assert done.json()["foreign"] == {"untyped": 1}
+    wrong = run("import", str(cats), "--format", "cats")
+    assert wrong.code == 2
+    assert "claude-code, codex, openai-agents" in wrong.err

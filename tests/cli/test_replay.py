@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., Any]
 
 HARNESS = """\
+import asyncio
+import threading
+
 from tests.replaying import Agent
 
 same = Agent().run
@@ -30,6 +34,28 @@ nothing = None
 
 def no_harness(session, inputs):
     pass
+
+
+async def leaves_a_task(session, inputs):
+    async def stays():
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+
+    session.stays = asyncio.create_task(stays())
+    await same(session, inputs)
+
+
+async def leaves_a_thread(session, inputs):
+    threading.Thread(target=threading.Event().wait).start()
+    await same(session, inputs)
+
+
+async def leaves_a_call(session, inputs):
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    await same(session, inputs)
 
 
 async def breaks_live(session, inputs):
@@ -200,6 +226,23 @@ def test_an_error_of_the_harness_is_said_to_be_its_own(
     done = run("replay", session_id, *how, *live)
     assert done.code == 2
     assert "the harness raised ZeroDivisionError" in done.err
+    (fork_id,) = re.findall("going on live in session (.+)", done.err)
+    state = json.loads(run("state", fork_id, "--log", url, "--json").out)
+    assert (state["parent_session_id"], state["fork_seq"]) == (session_id, 9)
+
+
+@pytest.mark.parametrize("left", ["task", "thread", "call"])
+def test_what_a_harness_leaves_running_ends_with_its_replay(
+    foldline: Run, url: str, session_id: str, tmp_path: Path, left: str
+) -> None:
+    """A task that ignores being cancelled, or a thread, would keep the process for ever."""
+    named = f"harness_to_replay:leaves_a_{left}"
+    path = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    how = ("--log", url, "--json", "--execute", named)
+    done = foldline("replay", session_id, *how, env=path)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["model_calls"] == 6
+    assert "left something running" in done.err
 
 
 @pytest.mark.usefixtures("here")

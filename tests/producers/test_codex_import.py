@@ -237,6 +237,27 @@ def test_a_fork_without_its_parent_is_known_by_the_age_of_its_turns(into: Import
     assert charged(into, ROLLOUT) == (7, 3)
 
 
+def test_a_fork_that_is_moved_away_from_its_parent_adds_nothing(into: Import) -> None:
+    parent = parent_rollout()
+    into.folder.joinpath("parent.jsonl").write_bytes(parent.data)
+    into.take(fork(parent).data, "child.jsonl")
+    again = into.take(fork(parent).data, "elsewhere/child.jsonl")
+    assert (again.events, again.alarms) == (0, [])
+    assert again.copies == 8
+
+
+def test_what_was_charged_stays_when_the_parent_turns_up(into: Import) -> None:
+    """Facts are not taken back; that the parent was not there is no loss of anything."""
+    parent = parent_rollout()
+    data = fork(parent).data
+    into.take(data, "child.jsonl")
+    before = charged(into, "child")
+    into.take(parent.data, "parent.jsonl")
+    again = into.take(data, "child.jsonl")
+    assert (again.events, again.alarms) == (0, [])
+    assert charged(into, "child") == before
+
+
 def test_a_rollout_is_found_among_the_folders_of_dates(into: Import) -> None:
     parent = parent_rollout()
     old = into.folder / "2026/01/02/rollout-x-parent.jsonl"

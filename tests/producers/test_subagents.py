@@ -11,16 +11,17 @@ import pytest
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import Client, connect
+from foldline.producers.model import ToolRequest
 from foldline.producers.owned import OwnedSession
 from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.subagents import child_id
 from foldline.producers.tools import Done, Toolbox
 from foldline.projections.resuming import ResumePolicy
 from foldline.projections.subagents import stops_of
-from foldline.schemas.events import BackgroundEnded
+from foldline.schemas.events import BackgroundEnded, SubagentStarted
 from tests import charging, delegating
 from tests.charging_run import LIMIT_S, ROOT
-from tests.harness import QUICK, memory
+from tests.harness import QUICK, memory, model_says
 
 POINTS = (
     "CP_SUBAGENT_AFTER_STARTED:1",
@@ -125,3 +126,24 @@ async def test_a_parent_whose_child_lives_is_left_alone_by_recovery() -> None:
         assert state is not None
         assert (state.epoch, stops_of(state)) == (1, [])
         await child.close()
+
+
+async def test_sessions_that_name_each_other_as_children_are_asked_to_stop_once() -> None:
+    """Writers name children: a walk down from one that is its own ancestor has an end."""
+    log = memory()
+    async with connect(log) as client:
+        ring = [await client.create(agent=name) for name in "abc"]
+        for session in ring:
+            turn = session.turn("go")
+            await turn.__aenter__()
+            others = [other.session_id for other in ring if other is not session]
+            calls = await model_says(turn, *[ToolRequest("work", "{}")] * len(others))
+            for call, name in zip(calls, others, strict=True):
+                await session.append(
+                    SubagentStarted(child_session_id=name, call_id=call.call_id)
+                )
+        await ring[0].cancel("lunch")
+    for session in ring[1:]:
+        state = log.state(session.session_id)
+        assert state is not None
+        assert state.counts["CancellationRequested"] == 1

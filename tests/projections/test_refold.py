@@ -9,6 +9,7 @@ import pytest
 from foldline.errors import DecodeError, SessionNotFoundError
 from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
+from foldline.producers.client import connect
 from foldline.projections.refold import (
     CHECKPOINT,
     HEAD,
@@ -75,8 +76,23 @@ def test_the_state_at_any_seq_is_folded_from_the_events_alone(log: AuditableLog)
         state = refolded(log, story.session_id, at_seq=seq)
         assert state == log.state(story.session_id, at_seq=seq)
     assert refolded(log, story.session_id, at_seq=story.seq + 1) is None
+    assert refolded(log, story.session_id, at_seq=0) is None
     with pytest.raises(SessionNotFoundError):
         refolded(log, "nobody's", at_seq=1)
+
+
+async def test_up_to_its_fork_point_a_fork_has_the_states_of_its_ancestors(
+    log: AuditableLog,
+) -> None:
+    story = story_of(log)
+    async with connect(log) as client:
+        fork = await client.fork(story.session_id, 5)
+        fork = await client.fork(fork.session_id, 6)
+    for seq, holder in ((1, story.session_id), (5, story.session_id), (7, fork.session_id)):
+        state = refolded(log, fork.session_id, at_seq=seq)
+        assert state == log.state(holder, at_seq=seq)
+        assert state is not None
+    assert refolded(log, fork.session_id, at_seq=8) is None
 
 
 def test_what_another_fold_version_made_is_skipped_and_counted(log: AuditableLog) -> None:

@@ -82,6 +82,21 @@ async def test_what_is_stopped_takes_the_subagents_along_that_work_on_it(
             inner.leave()
 
 
+async def test_what_an_ended_session_has_left_behind_is_stopped(
+    http: httpx2.Client, served: Served
+) -> None:
+    async with connect(served.node.log) as client:
+        parent, turn, _, child = await begun(client)
+        async with turn:
+            pass
+        await parent.append(SessionCancelled(reason="lunch"))
+        answer = http.post(path(parent.session_id), json={"reason": "really"}).json()
+        assert answer["kind"] == "CLOSED"
+        wanted = (await child.state()).cancellation
+        assert wanted is not None
+        assert wanted.reason == "really"
+
+
 def test_a_session_that_ended_says_so(http: httpx2.Client, story: LogStory) -> None:
     story.given(SessionCancelled(reason="lunch"))
     answer = http.post(path(story.session_id), json={}).json()
