@@ -35,7 +35,7 @@ from foldline.errors import (
     SessionNotFoundError,
 )
 from foldline.faults import crash_point
-from foldline.processors.log import Log, WritesRecovery
+from foldline.processors.log import Log, SessionSummary, WritesRecovery
 from foldline.producers.client import Client
 from foldline.producers.owned import OwnedSession
 from foldline.producers.recover import ACTIONS as SETTLING
@@ -55,10 +55,11 @@ from foldline.projections.stalled import (
     PARK_QUESTION,
     PARKED,
     PARKED_ONE,
+    Silence,
     Stalled,
     is_answered,
+    look_at,
     park_question,
-    stalled_sessions,
 )
 from foldline.projections.subagents import children_to_wait_for
 from foldline.schemas.blocks import text_block
@@ -72,6 +73,7 @@ RESUME_FAILED = "RESUME_FAILED"
 RESUME_WANTED = "RESUME_WANTED"
 PARKED_ACTION = "PARKED"
 REOPENED = "REOPENED"
+STUCK = "STUCK"
 
 ACTIONS: dict[str, str] = {
     TAKEN: "recovery claimed the session",
@@ -81,6 +83,7 @@ ACTIONS: dict[str, str] = {
     RESUME_FAILED: "the harness at hand failed",
     PARKED_ACTION: "a person is asked whether to go on; the session is suspended",
     REOPENED: "a person said that a parked session is to go on",
+    STUCK: "its owner lives, and has recorded nothing for long: a person has to look",
 }
 """What recovery does about a session, word by word; `recovery` holds these records."""
 
@@ -88,6 +91,9 @@ ANSWERS_SCHEMA = '{"enum":["RESUME","CANCEL"]}'
 
 AT_ONCE_MAX = 16
 """How many sessions one of these has in its hands at the same time."""
+
+STUCK_MS = 1_800_000
+"""After so long without an event a running session with a living owner may be stuck."""
 
 LOOK_WAITS_S = 1.0
 """How long a look waits for what it began, before it leaves it to itself."""
@@ -146,6 +152,7 @@ class RecoveryWorker:
         policy: RecoveryPolicy | None = None,
         pauses: ResumePolicy | None = None,
         tenant: str | None = None,
+        stuck_ms: int = STUCK_MS,
     ) -> None:
         """Make ready.
 
@@ -157,8 +164,10 @@ class RecoveryWorker:
             policy: how often to go on without a person.
             pauses: how long between the takings up of one turn.
             tenant: only its sessions; None for all.
+            stuck_ms: after how long without an event a living owner is told to be stuck.
         """
         self._client = client
+        self._silence = Silence(after_ms=stuck_ms)
         self._toolbox = toolbox
         self._resume = resume
         self._policy = policy or RecoveryPolicy()
@@ -211,10 +220,11 @@ class RecoveryWorker:
 
     async def _look(self, sweep: Sweep) -> None:
         """Begin what is due, for each session that is not in hand already."""
-        found = await asyncio.to_thread(
-            lambda: list(stalled_sessions(self._log, tenant=self._tenant))
-        )
+        look = await asyncio.to_thread(look_at, self._log, tenant=self._tenant)
+        found = look.stalled
         self._forget_all_but(found)
+        for silent in self._silence.broken_by(look.living, now_s=time.monotonic()):
+            await self._tell_stuck(silent, sweep)
         begun: list[asyncio.Task[None]] = []
         for stalled in found:
             if stalled.session_id in self._tended:
@@ -225,6 +235,12 @@ class RecoveryWorker:
             task.add_done_callback(lambda _, name=stalled.session_id: self._let_go(name))
         if begun:
             await asyncio.wait(begun, timeout=LOOK_WAITS_S)
+
+    async def _tell_stuck(self, silent: SessionSummary, sweep: Sweep) -> None:
+        """Only that: to fence a living owner is a person's decision (`steal`)."""
+        state = SessionState(silent.session_id, tenant=silent.tenant, seq=silent.seq)
+        detail = f"owner {silent.owner} has recorded nothing since seq {silent.seq}"
+        await self._note(sweep, state, [Step(STUCK, detail=detail)])
 
     def _let_go(self, session_id: str) -> None:
         del self._tended[session_id]

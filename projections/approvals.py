@@ -47,8 +47,9 @@ INPUT = "INPUT"
 SUBAGENT = "SUBAGENT"
 """The relation of a session that another one started for a call of its own."""
 
-LOOKED_AT_MAX = 1_000
-"""How many sessions of each status are looked at for requests."""
+LOOKED_AT_MAX = 10_000
+"""How many sessions of each status are looked at for requests; what has not changed since
+the last look is not read again."""
 
 ASKING = (WAITING_APPROVAL, RUNNING, SUSPENDED)
 """The statuses in which a session may have a request."""

@@ -1,11 +1,13 @@
 """Sessions that stand still in the middle of a turn: whose owner is gone, or seems stuck.
 
 An IDLE session is not dead: nobody need be alive between turns. One that recovery
-suspended is looked at again once its question is answered.
+suspended is looked at again once its question is answered. One whose owner lives and
+records nothing for long may be stuck, or run a long tool: only people can tell.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from foldline.processors.log import Lease, Log, SessionSummary
 from foldline.schemas.state import (
@@ -16,8 +18,12 @@ from foldline.schemas.state import (
     SessionState,
 )
 
-LOOKED_AT_MAX = 10_000
-"""How many sessions of each status one look takes in."""
+LOOKED_AT_MAX = 1_000_000
+"""How many sessions of each status one look takes in; beyond, those silent for longest
+are missed, and that is said."""
+
+REMEMBERED_MAX = 100_000
+"""Of how many living sessions it is remembered since when they are silent."""
 
 LOOKED_AT = (RUNNING, WAITING_APPROVAL, SUSPENDED)
 """In which statuses a session may need somebody."""
@@ -30,6 +36,9 @@ PARK_QUESTION = "recovery:park:"
 
 OWNER_GONE = "owner_gone"
 PARKED_ONE = "parked"
+
+
+_logger = logging.getLogger("foldline.recovery")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +55,75 @@ class Stalled:
     why: str
 
 
-def stalled_sessions(log: Log, *, tenant: str | None = None) -> Iterator[Stalled]:
-    """Sessions without a living owner, the longest silent first.
+@dataclass(slots=True)
+class Look:
+    """One look at a log: sessions without a living owner, and running ones with one."""
 
-    What recovery parked is among them: its state says whether it was answered.
+    stalled: list[Stalled] = field(default_factory=list[Stalled])
+    living: list[SessionSummary] = field(default_factory=list[SessionSummary])
+
+
+def look_at(log: Log, *, tenant: str | None = None) -> Look:
+    """Every session that somebody may have to look after, the longest silent first.
+
+    What recovery parked is among the stalled: its state says whether it was answered.
     """
+    look = Look()
     for status in LOOKED_AT:
         listed = log.sessions(tenant=tenant, status=status, limit=LOOKED_AT_MAX)
+        if len(listed) == LOOKED_AT_MAX:
+            _logger.warning("more than %d sessions are %s", LOOKED_AT_MAX, status)
         owned = [summary for summary in reversed(listed) if summary.mode != MIRRORED]
         leases = log.leases.get_many([summary.session_id for summary in owned])
         for summary in owned:
             if not _lives(summary, leases.get(summary.session_id)):
                 why = PARKED_ONE if status == SUSPENDED else OWNER_GONE
-                yield _stalled(summary, why)
+                look.stalled.append(_stalled(summary, why))
+            elif status == RUNNING:
+                look.living.append(summary)
+    return look
+
+
+def stalled_sessions(log: Log, *, tenant: str | None = None) -> Iterator[Stalled]:
+    """Sessions without a living owner, the longest silent first."""
+    yield from look_at(log, tenant=tenant).stalled
+
+
+class Silence:
+    """Running sessions with a living owner of which nothing was heard for long.
+
+    By the clock of whoever looks again and again: a quiet log has no time.
+    """
+
+    def __init__(self, *, after_ms: int) -> None:
+        """Begin to listen.
+
+        Args:
+            after_ms: how long nothing must have been recorded.
+        """
+        self._after_s = after_ms / 1000
+        self._heard: dict[str, tuple[int, float]] = {}
+        self._told: dict[str, int] = {}
+
+    def broken_by(
+        self, living: Iterable[SessionSummary], *, now_s: float
+    ) -> list[SessionSummary]:
+        """Those that are silent for so long by now, each once until it says something."""
+        before, self._heard = self._heard, {}
+        told, self._told = self._told, {}
+        silent: list[SessionSummary] = []
+        for summary in living:
+            name, seq = summary.session_id, summary.seq
+            seen = before.get(name)
+            since_s = seen[1] if seen is not None and seen[0] == seq else now_s
+            if len(self._heard) < REMEMBERED_MAX:
+                self._heard[name] = (seq, since_s)
+            if now_s - since_s < self._after_s:
+                continue
+            if told.get(name) != seq:
+                silent.append(summary)
+            self._told[name] = seq
+        return silent
 
 
 def _lives(summary: SessionSummary, lease: Lease | None) -> bool:

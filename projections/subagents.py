@@ -147,7 +147,11 @@ def is_unsettled(child: SessionState, *, alive: bool) -> bool:
 
 
 def children_to_wait_for(log: Log, state: SessionState) -> list[str]:
-    """The open children that a parent has to wait for in recovery, the oldest first."""
+    """The open children that a parent has to wait for in recovery, the oldest first.
+
+    Writers name children. One that waits for this session itself is not waited for: in
+    a ring of sessions that name each other, nobody would ever be settled.
+    """
     names = [child.child_session_id for child in open_children(state)]
     if not names:
         return []
@@ -159,6 +163,19 @@ def children_to_wait_for(log: Log, state: SessionState) -> list[str]:
         if child is None:
             continue  # it was never made: its parent makes it
         alive = lease is not None and lease.alive and lease.epoch >= child.epoch
-        if is_unsettled(child, alive=alive):
+        if is_unsettled(child, alive=alive) and not _leads_to(log, child, state):
             waited.append(name)
     return waited
+
+
+def _leads_to(log: Log, child: SessionState, parent: SessionState) -> bool:
+    """Whether a session is below its own child."""
+    seen = {child.session_id}
+    level = children_unseen(child, seen)
+    for _ in range(DEPTH_MAX):
+        if not level or parent.session_id in level:
+            return bool(level)
+        level = [
+            below for name in level for below in children_unseen(log.state(name), seen)
+        ]
+    return False

@@ -106,7 +106,7 @@ def _print_planned(out: Output, action: "PlannedAction") -> None:
 
 
 @recovery.command
-def run(
+def run(  # noqa: PLR0913 - the options of a command
     *,
     reconcilers: str | None = None,
     resume: str | None = None,
@@ -114,6 +114,7 @@ def run(
     every_ms: int = EVERY_MS,
     resumes_max: int | None = None,
     pause_ms: int | None = None,
+    stuck_ms: int | None = None,
     tenant: str | None = None,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
@@ -131,6 +132,7 @@ def run(
         every_ms: How often to look.
         resumes_max: After so many takings up of one turn a person is asked.
         pause_ms: The first pause before a turn is taken up again; then twice as long.
+        stuck_ms: After so long without an event, an owner that lives is told of as STUCK.
         tenant: Only sessions of this tenant.
         context: Where to read and write.
     """
@@ -148,7 +150,15 @@ def run(
 
         actor = Actor(kind="HARNESS", id="foldline-recovery")
         async with connect(settings=context.settings(), actor=actor) as client:
-            worker = _worker(client, toolbox, harness, resumes_max, pause_ms, tenant)
+            worker = _worker(
+                client,
+                toolbox,
+                harness,
+                resumes_max=resumes_max,
+                pause_ms=pause_ms,
+                stuck_ms=stuck_ms,
+                tenant=tenant,
+            )
             if once:
                 sweep = await worker.sweep()
                 tell(sweep)
@@ -166,11 +176,13 @@ def _worker(
     client: Any,
     toolbox: "Toolbox",
     harness: "Resume | None",
+    *,
     resumes_max: int | None,
     pause_ms: int | None,
+    stuck_ms: int | None,
     tenant: str | None,
 ) -> "RecoveryWorker":
-    from foldline.producers.recovering import RecoveryWorker  # late: see above
+    from foldline.producers.recovering import STUCK_MS, RecoveryWorker  # late: see above
     from foldline.projections.recovery import RecoveryPolicy
     from foldline.projections.resuming import ResumePolicy
 
@@ -186,6 +198,7 @@ def _worker(
         policy=policy,
         pauses=pauses,
         tenant=tenant,
+        stuck_ms=STUCK_MS if stuck_ms is None else stuck_ms,
     )
 
 

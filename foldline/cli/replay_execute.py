@@ -76,17 +76,24 @@ def run_to_end(replaying: Coroutine[Any, Any, ReplayReport]) -> tuple[ReplayRepo
     runner = asyncio.Runner()
     threads = ThreadPoolExecutor(thread_name_prefix="foldline-replay")
     runner.get_loop().set_default_executor(threads)
-    report = runner.run(replaying)
-    over = runner.run(_tasks_end())
-    threads.shutdown(wait=False, cancel_futures=True)
-    until_s = elapsed_clock_s() + STOP_GRACE_S
-    for thread in set(threading.enumerate()) - before:
-        if not thread.daemon:
-            thread.join(max(until_s - elapsed_clock_s(), 0))
-            over = over and not thread.is_alive()
-    if over:
-        runner.close()
+    try:
+        report = runner.run(replaying)
+    finally:
+        over = runner.run(_tasks_end())
+        threads.shutdown(wait=False, cancel_futures=True)
+        over = _threads_end(before) and over
+        if over:
+            runner.close()
     return report, over
+
+
+def _threads_end(before: set[threading.Thread]) -> bool:
+    """Whether all threads that were begun since have ended, after some grace."""
+    begun = {t for t in threading.enumerate() if t not in before and not t.daemon}
+    until_s = elapsed_clock_s() + STOP_GRACE_S
+    for thread in begun:
+        thread.join(max(until_s - elapsed_clock_s(), 0))
+    return not any(thread.is_alive() for thread in begun)
 
 
 async def _tasks_end() -> bool:

@@ -327,7 +327,7 @@ JUNK = st.recursive(
 
 def spoiled(value: Any, places: st.DataObject) -> Any:
     """The document with something else in one place of it."""
-    items = dict(enumerate(as_list(value))) or as_object(value)
+    items: dict[Any, Any] = {**dict(enumerate(as_list(value))), **as_object(value)}
     if not items:
         return places.draw(JUNK)
     at = places.draw(st.sampled_from(list(items)))

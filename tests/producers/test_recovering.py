@@ -18,6 +18,7 @@ from foldline.producers.recovering import (
     RESUME_FAILED,
     RESUME_WANTED,
     RESUMED,
+    STUCK,
     TAKEN,
     RecoveryWorker,
     Sweep,
@@ -26,7 +27,12 @@ from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
 from foldline.projections.planned import planned
 from foldline.projections.recovery import Reconcile, RecoveryPolicy
 from foldline.projections.resuming import ResumePolicy
-from foldline.projections.stalled import PARKED, park_question, stalled_sessions
+from foldline.projections.stalled import (
+    PARKED,
+    Silence,
+    park_question,
+    stalled_sessions,
+)
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     InputRequested,
@@ -126,6 +132,39 @@ async def test_a_session_with_a_living_owner_is_left_alone() -> None:
         assert (sweep.stalled, sweep.actions) == (0, [])
         with pytest.raises(LiveOwnerError):
             await other.take("s")
+
+
+async def test_a_living_owner_that_records_nothing_for_long_is_told_of_once() -> None:
+    mail = Mail()
+    log = memory()
+    async with connect(log, settings=SHORT) as own, connect(log, settings=SHORT) as other:
+        await leave_open(own, "s", mail)
+        recovering = worker(other, mail, resume=finish, stuck_ms=0)
+        (action,) = (await recovering.sweep()).actions
+        assert (action.action, action.session_id, action.epoch) == (STUCK, "s", 0)
+        assert (await recovering.sweep()).actions == []
+        await (await other.open("s")).steer("are you there?")
+        assert actions(await recovering.sweep()) == [STUCK]
+        patient = worker(other, mail, resume=finish)
+        assert (await patient.sweep()).actions == []
+
+
+def test_silence_is_as_long_as_nothing_is_recorded() -> None:
+    def summary(name: str, seq: int) -> SessionSummary:
+        return SessionSummary(name, "t", "a", "OWNED", RUNNING, seq, 1, "w", "", 0, 0)
+
+    silence = Silence(after_ms=10_000)
+
+    def heard(*living: SessionSummary, now_s: float) -> list[str]:
+        return [one.session_id for one in silence.broken_by(living, now_s=now_s)]
+
+    assert heard(summary("a", 1), summary("b", 1), now_s=0) == []
+    assert heard(summary("a", 1), summary("b", 2), now_s=9) == []
+    assert heard(summary("a", 1), summary("b", 2), now_s=10) == ["a"]
+    assert heard(summary("a", 1), summary("b", 2), now_s=19) == ["b"]
+    assert heard(summary("b", 2), now_s=30) == []
+    assert heard(summary("a", 1), summary("b", 3), now_s=40) == []
+    assert heard(summary("a", 1), summary("b", 3), now_s=50) == ["a", "b"]
 
 
 async def test_an_idle_session_is_not_dead() -> None:

@@ -17,7 +17,7 @@ from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.subagents import child_id
 from foldline.producers.tools import Done, Toolbox
 from foldline.projections.resuming import ResumePolicy
-from foldline.projections.subagents import stops_of
+from foldline.projections.subagents import children_to_wait_for, stops_of
 from foldline.schemas.events import BackgroundEnded, SubagentStarted
 from tests import charging, delegating
 from tests.charging_run import LIMIT_S, ROOT
@@ -128,22 +128,39 @@ async def test_a_parent_whose_child_lives_is_left_alone_by_recovery() -> None:
         await child.close()
 
 
+async def ring(opened: Client) -> list[OwnedSession]:
+    """Three sessions in the middle of a turn, each of which names the others as children."""
+    sessions = [await opened.create(agent=name) for name in "abc"]
+    for session in sessions:
+        turn = session.turn("go")
+        await turn.__aenter__()
+        others = [other.session_id for other in sessions if other is not session]
+        calls = await model_says(turn, *[ToolRequest("work", "{}")] * len(others))
+        for call, name in zip(calls, others, strict=True):
+            await session.append(
+                SubagentStarted(child_session_id=name, call_id=call.call_id)
+            )
+    return sessions
+
+
 async def test_sessions_that_name_each_other_as_children_are_asked_to_stop_once() -> None:
     """Writers name children: a walk down from one that is its own ancestor has an end."""
     log = memory()
-    async with connect(log) as client:
-        ring = [await client.create(agent=name) for name in "abc"]
-        for session in ring:
-            turn = session.turn("go")
-            await turn.__aenter__()
-            others = [other.session_id for other in ring if other is not session]
-            calls = await model_says(turn, *[ToolRequest("work", "{}")] * len(others))
-            for call, name in zip(calls, others, strict=True):
-                await session.append(
-                    SubagentStarted(child_session_id=name, call_id=call.call_id)
-                )
-        await ring[0].cancel("lunch")
-    for session in ring[1:]:
+    async with connect(log) as opened:
+        first, *others = await ring(opened)
+        await first.cancel("lunch")
+    for session in others:
         state = log.state(session.session_id)
         assert state is not None
         assert state.counts["CancellationRequested"] == 1
+
+
+async def test_sessions_that_name_each_other_as_children_are_recovered() -> None:
+    """Each waiting for the others, nobody would ever be."""
+    log = memory()
+    async with connect(log) as opened:
+        sessions = await ring(opened)
+    for session in sessions:
+        state = log.state(session.session_id)
+        assert state is not None
+        assert children_to_wait_for(log, state) == []
