@@ -129,7 +129,7 @@ async def test_a_parent_whose_child_lives_is_left_alone_by_recovery() -> None:
 
 
 async def ring(opened: Client) -> list[OwnedSession]:
-    """Three sessions in the middle of a turn, each of which names the others as children."""
+    """Three sessions in the middle of a turn, each naming the others as its children."""
     sessions = [await opened.create(agent=name) for name in "abc"]
     for session in sessions:
         turn = session.turn("go")
