@@ -1,7 +1,5 @@
 """`foldline recovery`: sessions whose owner is gone, and what becomes of them."""
 
-import asyncio
-import inspect
 import signal
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,6 +136,8 @@ def run(  # noqa: PLR0913 - the options of a command
     """
     if every_ms < EVERY_MIN_MS:
         raise UsageError("--every-ms", f"{EVERY_MIN_MS} or more")
+    import asyncio  # late: see above
+
     toolbox = _toolbox(reconcilers)
     harness = _harness(resume)
 
@@ -219,8 +219,10 @@ def _toolbox(named: str | None) -> "Toolbox":
 def _harness(named: str | None) -> "Resume | None":
     if named is None:
         return None
+    from inspect import iscoroutinefunction  # late: see above
+
     found = load_attribute("--resume", named)
-    if not inspect.iscoroutinefunction(found):
+    if not iscoroutinefunction(found):
         raise UsageError("--resume", f"{named} is no `async def resume(client, session)`")
     return found
 

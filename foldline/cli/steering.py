@@ -1,6 +1,5 @@
 """`foldline steer`, `foldline cancel`: a person tells an agent what to do, or to stop."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,7 +89,9 @@ def cancel(
 
 def _done(context: Context, session: str, what: str, append: "Append") -> int:
     """Let a person append to a session, and print the verdict."""
-    from foldline.projections.views import verdict_view  # late: see above
+    import asyncio  # late: see above
+
+    from foldline.projections.views import verdict_view
 
     verdict = asyncio.run(_appended(context, session, append))
     if context.out.json:
