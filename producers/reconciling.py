@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from foldline.producers.secrets import Secrets
-from foldline.producers.threads import run_apart
+from foldline.producers.threads import is_told_to_stop, run_apart
 from foldline.producers.tools import (
     Reconciled,
     Reconciler,
@@ -32,16 +32,10 @@ async def ask_reconciler(
             found = await _answer(reconcile, arguments, context)
             return _without_secrets(_checked(found), context.secrets)
     except BaseException as error:
-        if _is_told_to_stop():
+        if is_told_to_stop():
             raise
         evidence = context.secrets.conceal_text(f"the reconciler failed: {error!r}")
         return Reconciled(None, evidence=evidence)
-
-
-def _is_told_to_stop() -> bool:
-    """Whether who asks is being cancelled, and not the reconciler that raised."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _checked(found: object) -> Reconciled:

@@ -40,6 +40,7 @@ from foldline.producers.client import Client
 from foldline.producers.owned import OwnedSession
 from foldline.producers.recover import ACTIONS as SETTLING
 from foldline.producers.recover import RecoveryReport, Step
+from foldline.producers.threads import is_told_to_stop
 from foldline.producers.tools import Toolbox
 from foldline.projections.recovery import RecoveryPolicy, plan_recovery
 from foldline.projections.resuming import (
@@ -94,6 +95,9 @@ AT_ONCE_MAX = 16
 
 STUCK_MS = 1_800_000
 """After so long without an event a running session with a living owner may be stuck."""
+
+STOP_WAITS_S = 10.0
+"""How long a harness that was cancelled may go on before it is left to its end."""
 
 LOOK_WAITS_S = 1.0
 """How long a look waits for what it began, before it leaves it to itself."""
@@ -246,11 +250,12 @@ class RecoveryWorker:
         del self._tended[session_id]
 
     async def _stop_all(self) -> None:
-        """Cancelled itself, it cancels whoever is still busy."""
+        """Cancelled itself, it cancels whoever is still busy, and waits for a moment."""
         tasks = list(self._tended.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_WAITS_S)
 
     async def _tend_safely(self, stalled: Stalled, sweep: Sweep) -> None:
         """One session's trouble is its own: the others are looked after all the same."""
@@ -262,6 +267,8 @@ class RecoveryWorker:
                 _logger.info("session %s is left alone: %s", name, error)
             except FoldlineError as error:
                 _logger.warning("session %s: %s", name, error)
+            except Exception:
+                _logger.exception("session %s", name)
 
     @property
     def _log(self) -> Log:
@@ -369,7 +376,10 @@ class RecoveryWorker:
             await self._resume(self._client, owned)
         except (FencedError, LogUnavailableError):
             raise
-        except Exception as error:
+        except BaseException as error:
+            # Also what would end a process: the next one would end of it as well.
+            if is_told_to_stop():
+                raise
             _logger.exception("the harness failed on session %s", owned.session_id)
             return [Step(RESUME_FAILED, detail=f"{type(error).__name__}: {error}")]
         return [Step(RESUMED)]

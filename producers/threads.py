@@ -34,3 +34,9 @@ def _run(function: Callable[[], T], done: "Future[T]") -> None:
         done.set_exception(error)
     else:
         done.set_result(value)
+
+
+def is_told_to_stop() -> bool:
+    """Whether who runs here is being cancelled: not only something of a user's raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -63,10 +63,16 @@ def edit_problem(edited: str, *, scope: str, request: PendingRequest) -> str:
     if not request.call_id:
         return "the request is about no call"
     try:
-        value = cast("object", json.loads(edited))
+        value = cast("object", json.loads(edited, parse_constant=_no_number))
     except (ValueError, RecursionError) as error:
         return f"the edited arguments are no JSON: {error}"
     return "" if isinstance(value, dict) else "the edited arguments are no JSON object"
+
+
+def _no_number(name: str) -> object:
+    """NaN and the infinities are Python's, not JSON's."""
+    msg = f"{name} is no JSON number"
+    raise ValueError(msg)
 
 
 def verb_problem(request: PendingRequest, *, permission: bool) -> str:

@@ -1,7 +1,9 @@
 """`foldline recovery`: sessions whose owner is gone, and what becomes of them."""
 
 import signal
+from collections.abc import Callable
 from dataclasses import fields
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -126,7 +128,8 @@ def run(  # noqa: PLR0913 - the options of a command
             operation happened. Its tools that may be repeated are run again.
         resume: module:attribute of a coroutine function (client, session) that goes on
             with a session. Without it a session that is settled waits for its harness.
-        once: Look once, and end; exit code 1 if a session still wants somebody.
+        once: Look once, and end; exit code 1 if a session stood still. How long to pause
+            is then its caller's business.
         every_ms: How often to look.
         resumes_max: After so many takings up of one turn a person is asked.
         pause_ms: The first pause before a turn is taken up again; then twice as long.
@@ -136,6 +139,15 @@ def run(  # noqa: PLR0913 - the options of a command
     """
     if every_ms < EVERY_MIN_MS:
         raise UsageError("--every-ms", f"{EVERY_MIN_MS} or more")
+    for option, given in (
+        ("--resumes-max", resumes_max),
+        ("--pause-ms", pause_ms),
+        ("--stuck-ms", stuck_ms),
+    ):
+        if given is not None and given < 0:
+            raise UsageError(option, "0 or more")
+    if once and pause_ms is None:
+        pause_ms = 0
     import asyncio  # late: see above
 
     toolbox = _toolbox(reconcilers)
@@ -164,12 +176,25 @@ def run(  # noqa: PLR0913 - the options of a command
                 tell(sweep)
                 return NO if sweep.stalled else OK
             stop = asyncio.Event()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            _stop_on_signals(stop.set)
             await worker.run(stop, every_ms=every_ms, told=tell)
             return OK
 
     return asyncio.run(go())
+
+
+def _stop_on_signals(stop: Callable[[], object]) -> None:
+    """The first signal ends the work in order, the second at once."""
+
+    def stopped(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        loop.call_soon_threadsafe(stop)
+
+    from asyncio import get_running_loop  # late: see above
+
+    loop = get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopped)
 
 
 def _worker(

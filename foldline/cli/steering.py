@@ -43,6 +43,8 @@ def steer(
     wanted = mode.upper().replace("-", "_")
     if wanted not in MODES:
         raise UsageError("--mode", " or ".join(MODES))
+    if not text.strip():
+        raise UsageError("TEXT", "what the agent is told; it is empty")
 
     async def said(view: "Session") -> "Verdict":
         from foldline.producers.prepare import blocks_of  # late: --help does without

@@ -467,3 +467,32 @@ async def test_a_plan_is_shown_without_touching_anything() -> None:
     assert before is not None
     assert after is not None
     assert (before.seq, after.status) == (after.seq, RUNNING)
+
+
+@pytest.mark.parametrize(
+    "raised", [SystemExit(5), KeyboardInterrupt(), asyncio.CancelledError(), OSError("no")]
+)
+async def test_whatever_a_harness_raises_is_its_own_failure(raised: BaseException) -> None:
+    async def ends(_client: Client, _owned: OwnedSession) -> None:
+        raise raised
+
+    mail = Mail()
+    log = await left_open(mail, "s", "t")
+    async with connect(log, settings=SHORT) as client:
+        sweep = await worker(client, mail, resume=ends).sweep()
+        assert actions(sweep).count(RESUME_FAILED) == 2
+        assert (
+            actions(await worker(client, mail, resume=finish).sweep()).count(RESUMED) == 2
+        )
+
+
+async def test_a_harness_that_breaks_the_client_ends_no_look() -> None:
+    async def breaks(client: Client, _owned: OwnedSession) -> None:
+        await client.close()
+
+    mail = Mail()
+    log = await left_open(mail, "s")
+    async with connect(log, settings=SHORT) as client:
+        await worker(client, mail, resume=breaks).sweep()
+    async with connect(log, settings=SHORT) as client:
+        assert RESUMED in actions(await worker(client, mail, resume=finish).sweep())
