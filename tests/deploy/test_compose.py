@@ -89,11 +89,16 @@ def _node(node_id: int, host: str) -> Node:
     )
 
 
+FOR_TESTS_ALONE = "KAFKA_LOG_CLEANER_BACKOFF_MS"
+"""A cleaner that comes every second, so that a test sees it, is nobody else's wish."""
+
+
 def _check_broker(
     service: Service, node: Node, nodes: list[Node], *, host_port: int
 ) -> None:
     """The same settings, and one more listener: for programs of the host."""
     wanted = as_environment(broker_settings(node, nodes))
+    del wanted[FOR_TESTS_ALONE]
     wanted["KAFKA_LISTENERS"] += f",HOST://0.0.0.0:{host_port}"
     wanted["KAFKA_ADVERTISED_LISTENERS"] += f",HOST://localhost:{host_port}"
     wanted["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"] += ",HOST:PLAINTEXT"

@@ -366,6 +366,6 @@ def test_what_is_no_text_and_what_is_too_deep_does_no_harm(into: Import) -> None
         into.take(deep)
 
 
-def test_secrets_are_redacted(into: Import) -> None:
+def test_secrets_in_inputs_and_contexts_are_redacted(into: Import) -> None:
     into.take(data_of(state(original_input=f"use {TOKEN}", context={"key": TOKEN})))
     assert TOKEN not in "".join(str(one.event) for one in into.events(TRACE))
