@@ -125,7 +125,7 @@ def test_a_worker_killed_in_a_transaction_holds_up_no_client_of_another(
     make_fresh_log: MakeLog,
 ) -> None:
     """Their answers come while the dead one's transaction is open, and before its own."""
-    log = make_fresh_log(partitions=2, transaction_timeout_ms=10_000)
+    log = make_fresh_log(partitions=2, transaction_timeout_ms=20_000)
     feed = Feed(log)
     with (
         running_worker(log, name="w1", crash_at="CP_WORKER_AFTER_OFFSETS:3") as first,
@@ -136,13 +136,14 @@ def test_a_worker_killed_in_a_transaction_holds_up_no_client_of_another(
         theirs = int(given[1])
         ours, other = name_in(log, theirs), name_in(log, 1 - theirs)
         feed.append(ours, created())
+        feed.append(other, created())
         while first.process.running:
-            feed.append(other, created())
+            feed.append(other, said("each batch has an event"))
             feed.flush()
             feed.take(0.1)
         assert first.wait_dead() == -signal.SIGKILL
-        waits = feed.append(other, created())
-        in_turns(feed, ours, 10, of=second)
+        waits = feed.append(other, said("and this waits"))
+        in_turns(feed, ours, 5, of=second)
         assert is_open(log, 1 - theirs)
         assert not feed.verdicts[waits.envelope.event_id]
         feed.settle()

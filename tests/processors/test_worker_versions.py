@@ -123,7 +123,11 @@ def test_a_batch_torn_under_new_rules_is_run_again_by_a_worker_that_knows_only_t
     log = make_fresh_log(partitions=1, transaction_timeout_ms=4_000)
     feed = Feed(log, seed=42)
     name = name_in(log, 0)
-    feed.append(name, created())
+    with running_worker(log, name="first") as first:
+        # The control record is taken: whatever the next batch has, it has an event.
+        feed.append(name, created())
+        feed.settle()
+        assert first.terminate() == 0
     early = [feed.append(name, forbidden()) for _ in range(5)]
     feed.flush()
     put_in_force(log, TOMORROW)
@@ -147,7 +151,7 @@ def test_a_batch_torn_under_new_rules_is_run_again_by_a_worker_that_knows_only_t
         assert new.terminate() == 0
     assert [answers[a.envelope.event_id].kind for a in late] == [ILLEGAL, ACCEPTED]
     checked = check(log, answers, tables=[new.state_dir])
-    assert checked.aborted >= 7  # what the uncommitted reader saw of the torn batch
+    assert checked.aborted >= 1  # what the uncommitted reader saw of the torn batch
 
 
 def test_no_field_of_a_newer_writer_is_lost_by_either_worker(
