@@ -125,7 +125,7 @@ def test_a_worker_killed_in_a_transaction_holds_up_no_client_of_another(
     make_fresh_log: MakeLog,
 ) -> None:
     """Their answers come while the dead one's transaction is open, and before its own."""
-    log = make_fresh_log(partitions=2, transaction_timeout_ms=20_000)
+    log = make_fresh_log(partitions=2, transaction_timeout_ms=10_000)
     feed = Feed(log)
     with (
         running_worker(log, name="w1", crash_at="CP_WORKER_AFTER_OFFSETS:3") as first,
