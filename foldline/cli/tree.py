@@ -54,7 +54,7 @@ def _show(out: "Output", node: "Node") -> None:
     )
     out.line(
         ("  " * node.depth + clean_line(node.session_id), "bold"),
-        (clean_line(f"  {relation}{of}{at}") if relation else "", "dim"),
+        (f"  {clean_line(relation + of + at)}" if relation else "", "dim"),
         (f"  {node.status}", style_of(node.status)),
         (f"  seq {node.seq}", ""),
         (f"  {_tokens(node.usage)}", "dim"),
