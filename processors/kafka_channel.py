@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from foldline.errors import LogUnavailableError
 from foldline.processors.kafka_records import Outgoing
 
 POLL_S = 0.05
@@ -68,6 +69,32 @@ class Channel:
             if error.args[0].fatal():
                 self._fatal.set()
             raise
+
+    def post(self, url: str, topic: str, record: Outgoing, receipt: "Receipt") -> None:
+        """The same with a receipt, for whom there is no log if it cannot be sent.
+
+        Raises:
+            LogUnavailableError: it cannot, or not now.
+        """
+        try:
+            self.send(topic, record, receipt.heard)
+        except BufferError as error:
+            reason = f"{topic}: too many records are on their way"
+            raise LogUnavailableError(url, reason) from error
+        except KafkaException as error:
+            raise LogUnavailableError(url, f"{topic}: {error.args[0].str()}") from error
+
+    def wait_for(self, receipt: "Receipt", url: str, topic: str, within_s: float) -> None:
+        """Wait until what was posted is acknowledged.
+
+        Raises:
+            LogUnavailableError: it is not, or not in time.
+        """
+        if not receipt.done.wait(within_s):
+            reason = self.trouble or "no acknowledgement"
+            raise LogUnavailableError(url, f"{topic}: {reason}")
+        if receipt.error:
+            raise LogUnavailableError(url, f"{topic}: {receipt.error}")
 
     def _hear(self, error: KafkaError) -> None:
         self.trouble = error.str()

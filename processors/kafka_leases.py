@@ -183,11 +183,7 @@ class KafkaLeases:
     ) -> Receipt:
         waiting = Receipt()
         self._send(renewal, key, waiting, partition=partition)
-        if not waiting.done.wait(ANSWER_TIMEOUT_S):
-            reason = self._channel().trouble or "no acknowledgement"
-            raise LogUnavailableError(self._url, f"{self._topic}: {reason}")
-        if waiting.error:
-            raise LogUnavailableError(self._url, f"{self._topic}: {waiting.error}")
+        self._channel().wait_for(waiting, self._url, self._topic, ANSWER_TIMEOUT_S)
         return waiting
 
     def _send(
@@ -201,13 +197,7 @@ class KafkaLeases:
         if partition is None:
             partition = partition_for(renewal.session_id, self._partitions)
         record = Outgoing(partition, key, frame_record(self._schema_id(), renewal))
-        try:
-            self._channel().send(self._topic, record, waiting.heard)
-        except BufferError as error:
-            reason = f"{self._topic}: too many records are on their way"
-            raise LogUnavailableError(self._url, reason) from error
-        except KafkaException as error:
-            raise LogUnavailableError(self._url, error.args[0].str()) from error
+        self._channel().post(self._url, self._topic, record, waiting)
 
     # --- reading ---------------------------------------------------------------------
 

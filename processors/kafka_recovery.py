@@ -3,9 +3,6 @@
 import time
 from collections.abc import Sequence
 
-from confluent_kafka import KafkaException
-
-from foldline.errors import LogUnavailableError
 from foldline.processors.kafka_channel import Channel, Receipt
 from foldline.processors.kafka_records import Outgoing
 from foldline.schemas.record_codec import frame_record
@@ -31,26 +28,16 @@ class RecoveryFeed:
         Raises:
             LogUnavailableError: not all of it is.
         """
-        receipts = [self._send(action, schema_id) for action in actions]
+        receipts = [self._post(action, schema_id) for action in actions]
         until_s = time.monotonic() + ACKNOWLEDGED_WITHIN_S
         for receipt in receipts:
-            if not receipt.done.wait(max(until_s - time.monotonic(), 0)):
-                raise self._failed(self._channel.trouble or "no acknowledgement")
-            if receipt.error:
-                raise self._failed(receipt.error)
+            left_s = max(until_s - time.monotonic(), 0)
+            self._channel.wait_for(receipt, self._url, self._topic, left_s)
 
-    def _send(self, action: RecoveryAction, schema_id: int) -> Receipt:
+    def _post(self, action: RecoveryAction, schema_id: int) -> Receipt:
         receipt = Receipt()
         partition = partition_for(action.session_id, self._partitions)
         key = action.session_id.encode()
         record = Outgoing(partition, key, frame_record(schema_id, action))
-        try:
-            self._channel.send(self._topic, record, receipt.heard)
-        except BufferError as error:
-            raise self._failed("too many records are on their way") from error
-        except KafkaException as error:
-            raise self._failed(error.args[0].str()) from error
+        self._channel.post(self._url, self._topic, record, receipt)
         return receipt
-
-    def _failed(self, reason: str) -> LogUnavailableError:
-        return LogUnavailableError(self._url, f"{self._topic}: {reason}")

@@ -129,12 +129,7 @@ class Mapping:
 
     def close(self) -> None:
         """Write the counts of the whole run into the report."""
-        counts = self._counts
-        self._report.tool_calls = counts.calls
-        self._report.tool_results = counts.results
-        self._report.open_tool_calls = len(counts.open)
-        self._report.orphan_results = counts.orphans
-        self._report.duplicate_results = counts.duplicates
+        self._counts.write_into(self._report)
 
     # --- what becomes of it ----------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from foldline.producers.identity import derived_id
+from foldline.producers.importing import ImportReport
 from foldline.producers.prepare import Draft
 from foldline.schemas.envelope import INFERRED, RECORDED, Actor, Envelope, Source
 from foldline.schemas.events import KnownEvent, TurnEnded, TurnStarted
@@ -190,3 +191,12 @@ class Counts:
     def orphans(self) -> int:
         """Results whose call is nowhere."""
         return self.unmatched.total() - self.duplicates
+
+    def write_into(self, report: ImportReport) -> None:
+        """Write what was counted into a report."""
+        report.tool_calls = self.calls
+        report.tool_results = self.results
+        report.open_tool_calls = len(self.open)
+        report.orphan_results = self.orphans
+        report.duplicate_results = self.duplicates
+        report.compactions = self.compactions

@@ -4,14 +4,11 @@ Reason and ids are those by which recovery parks a session: its consumer takes t
 up once nothing of it waits any more.
 """
 
-import json
-
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Draft
 from foldline.producers.tools import PendingCall
-from foldline.projections.resuming import ANSWERS
-from foldline.projections.stalled import PARKED, park_question
-from foldline.schemas.blocks import text_block
+from foldline.projections.resuming import park_request
+from foldline.projections.stalled import PARKED
 from foldline.schemas.events import (
     InputRequested,
     KnownEvent,
@@ -55,9 +52,4 @@ class Parking:
 
 def question_of(owner: Ownership, why: str) -> InputRequested:
     """Whether the session is to go on, for a person."""
-    asked = f"{why}, and the agent asked again. Answer {' or '.join(ANSWERS)}."
-    return InputRequested(
-        request_id=park_question(owner.epoch),
-        answer_schema_json=json.dumps({"enum": list(ANSWERS)}),
-        prompt=(text_block(asked),),
-    )
+    return park_request(owner.epoch, f"{why}, and the agent asked again")

@@ -33,6 +33,7 @@ from foldline.producers.tools import (
     ToolContext,
     said_blocks,
 )
+from foldline.projections.planned import tries_of
 from foldline.projections.recovery import (
     AskPerson,
     CancelModelCall,
@@ -52,7 +53,6 @@ from foldline.projections.recovery import (
     plan_recovery,
     unknown,
 )
-from foldline.projections.resuming import count_resumes
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionFailed,
@@ -209,14 +209,8 @@ class Recovery:
 
     async def _resumes(self) -> int:
         """How many owners have claimed the session since the open turn began."""
-        turn = self._state.turn
-        if turn is None:
-            return 0
-        return await self._owner.link.read(self._count_resumes, turn.seq)
-
-    def _count_resumes(self, after_seq: int) -> int:
-        log = self._owner.link.log
-        return count_resumes(log.structure(self._owner.session_id, after_seq=after_seq))
+        link = self._owner.link
+        return (await link.read(tries_of, link.log, self._state)).resumes
 
     def _did(
         self, action: str, *, call_id: str = "", attempt: int = 0, detail: str = ""

@@ -42,14 +42,13 @@ from foldline.producers.recover import ACTIONS as SETTLING
 from foldline.producers.recover import RecoveryReport, Step
 from foldline.producers.threads import is_told_to_stop
 from foldline.producers.tools import Toolbox
+from foldline.projections.planned import tries_of
 from foldline.projections.recovery import RecoveryPolicy, plan_recovery
 from foldline.projections.resuming import (
-    ANSWERS,
     CANCEL,
     ResumePolicy,
-    Tries,
-    count_tries,
     needs_harness,
+    park_request,
     waits_for_people,
 )
 from foldline.projections.stalled import (
@@ -60,11 +59,9 @@ from foldline.projections.stalled import (
     Stalled,
     is_answered,
     look_at,
-    park_question,
 )
 from foldline.projections.subagents import children_to_wait_for
-from foldline.schemas.blocks import text_block
-from foldline.schemas.events import InputProvided, InputRequested
+from foldline.schemas.events import InputProvided
 from foldline.schemas.state import SessionState
 from foldline.schemas.topic_records import RecoveryAction
 
@@ -87,8 +84,6 @@ ACTIONS: dict[str, str] = {
     STUCK: "its owner lives, and has recorded nothing for long: a person has to look",
 }
 """What recovery does about a session, word by word; `recovery` holds these records."""
-
-ANSWERS_SCHEMA = '{"enum":["RESUME","CANCEL"]}'
 
 AT_ONCE_MAX = 16
 """How many sessions one of these has in its hands at the same time."""
@@ -307,7 +302,7 @@ class RecoveryWorker:
             return
         sweep.stalled += 1
         standing = self._since(state)
-        tries = await asyncio.to_thread(self._tries, state)
+        tries = await asyncio.to_thread(tries_of, self._log, state)
         if tries.answered and await asyncio.to_thread(self._answer, state) == CANCEL:
             await self._go_on_as_answered(state, sweep)
             return
@@ -329,12 +324,6 @@ class RecoveryWorker:
             await self._note(sweep, state, [Step(RESUME_WANTED)], resumes=standing.wanted)
             return
         await self._take(state, sweep, resumes=tries.resumes, tired=tired)
-
-    def _tries(self, state: SessionState) -> Tries:
-        if state.turn is None:
-            return Tries()
-        events = self._log.structure(state.session_id, after_seq=state.turn.seq)
-        return count_tries(events)
 
     def _tools(self, state: SessionState) -> frozenset[str]:
         calls = state.calls.values()
@@ -387,16 +376,8 @@ class RecoveryWorker:
     async def _park(self, owned: OwnedSession, report: RecoveryReport) -> Step:
         """A question that a person finds in the inbox, then rest."""
         why = "; ".join(report.needs_person) or "it was resumed too often"
-        question = (
-            f"Session {owned.session_id} does not get on: {why}. "
-            f"Answer {' or '.join(ANSWERS)}."
-        )
-        asked = InputRequested(
-            request_id=park_question(owned.epoch),
-            answer_schema_json=ANSWERS_SCHEMA,
-            prompt=(text_block(question),),
-        )
-        await owned.append(asked)
+        asked = f"Session {owned.session_id} does not get on: {why}"
+        await owned.append(park_request(owned.epoch, asked))
         crash_point("CP_RECOVERY_BEFORE_PARK")
         await owned.suspend(f"{PARKED}{why}")
         self._standing.pop(owned.session_id, None)  # it begins anew once it is answered

@@ -3,12 +3,25 @@
 from foldline.errors import SessionNotFoundError
 from foldline.processors.log import Log
 from foldline.projections.recovery import PlannedAction, RecoveryPolicy, plan_recovery
-from foldline.projections.resuming import count_resumes
+from foldline.projections.resuming import Tries, count_tries
 from foldline.schemas.state import SUSPENDED, SessionState
 
 
+def tries_of(log: Log, state: SessionState) -> Tries:
+    """How often the open turn of a session was taken up; none where none is open."""
+    if state.turn is None:
+        return Tries()
+    return count_tries(log.structure(state.session_id, after_seq=state.turn.seq))
+
+
+def plan_of(log: Log, state: SessionState, policy: RecoveryPolicy) -> list[PlannedAction]:
+    """What one who would claim it now would do, by the log time of its last event."""
+    resumes = tries_of(log, state).resumes
+    return list(plan_recovery(state, state.recorded_at, policy, resumes=resumes))
+
+
 def planned(log: Log, session_id: str, policy: RecoveryPolicy) -> list[PlannedAction]:
-    """What recovery would do about a session as it is, at its last log time.
+    """What recovery would do about a session as it is; nothing about one at rest.
 
     Raises:
         SessionNotFoundError: no such session.
@@ -16,16 +29,6 @@ def planned(log: Log, session_id: str, policy: RecoveryPolicy) -> list[PlannedAc
     state = log.state(session_id)
     if state is None:
         raise SessionNotFoundError(session_id, log.url)
-    return planned_of(log, state, policy)
-
-
-def planned_of(
-    log: Log, state: SessionState, policy: RecoveryPolicy
-) -> list[PlannedAction]:
-    """The same for a state at the head. Nothing is planned for one at rest."""
     if state.phase == SUSPENDED or state.ended:
         return []
-    resumes = 0
-    if state.turn is not None:
-        resumes = count_resumes(log.structure(state.session_id, after_seq=state.turn.seq))
-    return list(plan_recovery(state, state.recorded_at, policy, resumes=resumes))
+    return plan_of(log, state, policy)

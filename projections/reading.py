@@ -22,7 +22,7 @@ from foldline.projections.context import (
     text_blobs,
 )
 from foldline.projections.inheritance import as_set_up, seqs_in_force
-from foldline.schemas.events import CompactionCompleted, SessionResumed
+from foldline.schemas.events import CompactionCompleted
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 
@@ -36,8 +36,8 @@ def context_of(log: Log, session_id: str) -> Context | None:
     state = log.state(session_id)
     if state is None:
         return None
-    past = _Past(log, state)
-    base_seq = past.base()
+    past = Past(log, state)
+    base_seq = past.base(state)
     events = past.events(base_seq)
     if base_seq and missing_steering(events):
         base_seq = 0
@@ -50,25 +50,34 @@ def context_of(log: Log, session_id: str) -> Context | None:
     return build(Sources(events, base_seq, set_up, texts))
 
 
-class _Past:
-    """The history of a session, those before its fork points included."""
+class Past:
+    """The history of a session, those before its fork points included. Blocks on the log.
+
+    Its ancestors are found once: they are the same for ever.
+    """
 
     def __init__(self, log: Log, state: SessionState) -> None:
+        """Find the ancestors of the session of a state.
+
+        Raises:
+            LineageError: one is not there as it was.
+        """
         self._log = log
-        self._state = state
         self._lineage = lineage_from(state, log.state)
+        self._ancestral = ancestral_states(log, self._lineage)
 
     def events(self, after_seq: int, upto_seq: int | None = None) -> list[Recorded]:
         """Its events in a range."""
-        found = joined_events(
-            self._log, self._lineage, after_seq=after_seq, upto_seq=upto_seq
-        )
+        lineage = self._lineage
+        if not lineage.ancestors:
+            events = self._log.events
+            return list(events(lineage.session_id, after_seq=after_seq, upto_seq=upto_seq))
+        found = joined_events(self._log, lineage, after_seq=after_seq, upto_seq=upto_seq)
         return list(found)
 
-    def base(self) -> int:
-        """The seq behind which the events are needed."""
-        states = ancestral_states(self._log, self._lineage)
-        one = as_one([*states, self._state])
+    def base(self, state: SessionState) -> int:
+        """The seq behind which the events are needed, by the session's state now."""
+        one = as_one([*self._ancestral, state])
         if one.compaction is None:
             return base_of(one, None)
         seq = one.compaction.seq
@@ -94,11 +103,3 @@ class _Past:
 def event_at(log: Log, session_id: str, seq: int) -> Recorded | None:
     """One event; None where there is none at that seq."""
     return next(iter(log.events(session_id, after_seq=seq - 1, upto_seq=seq)), None)
-
-
-def resumes_of(log: Log, state: SessionState) -> int:
-    """How many owners have claimed the session since the open turn began."""
-    if state.turn is None:
-        return 0
-    events = log.structure(state.session_id, after_seq=state.turn.seq)
-    return sum(isinstance(recorded.event, SessionResumed) for recorded in events)

@@ -18,8 +18,9 @@ from foldline.projections.recovery import (
     RunCall,
     question_id,
 )
-from foldline.projections.stalled import PARK_QUESTION
-from foldline.schemas.events import InputProvided, SessionResumed
+from foldline.projections.stalled import PARK_QUESTION, park_question
+from foldline.schemas.blocks import text_block
+from foldline.schemas.events import InputProvided, InputRequested, SessionResumed
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 
@@ -27,6 +28,18 @@ RESUME = "RESUME"
 CANCEL = "CANCEL"
 ANSWERS = (RESUME, CANCEL)
 """What a person may answer about a session that recovery parked."""
+
+ANSWERS_SCHEMA = '{"enum":["RESUME","CANCEL"]}'
+"""The same as a JSON schema."""
+
+
+def park_request(epoch: int, asked: str) -> InputRequested:
+    """The question with which a session is parked in an epoch: whether it goes on."""
+    return InputRequested(
+        request_id=park_question(epoch),
+        answer_schema_json=ANSWERS_SCHEMA,
+        prompt=(text_block(f"{asked}. Answer {' or '.join(ANSWERS)}."),),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +83,6 @@ def count_tries(events: Iterable[Recorded]) -> Tries:
             case _:
                 pass
     return tries
-
-
-def count_resumes(events: Iterable[Recorded]) -> int:
-    """The same, where only the number counts."""
-    return count_tries(events).resumes
 
 
 def waits_for_people(state: SessionState, plan: Iterable[PlannedAction]) -> bool:

@@ -48,6 +48,23 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "5XX": {"model": ProblemView, "description": "It is not answered now."},
 }
 
+PARTS = (
+    service_sessions,
+    service_stream,
+    service_events,
+    service_forks,
+    service_appends,
+    service_inbox,
+    service_approvals,
+    service_steering,
+    service_cancelling,
+    service_recovery,
+    service_leases,
+    service_blobs,
+    service_health,
+)
+"""The modules whose routes stand below API, no two of them at one place."""
+
 
 def create_app(node: Node, *, insecure: bool = False) -> ASGIApp:
     """The application that serves a node.
@@ -85,21 +102,7 @@ def fastapi_of(node: Node, *, insecure: bool = False) -> FastAPI:
     handle_problems(app)
     app.include_router(service_health.root)
     api = APIRouter(prefix=API)
-    for part in (
-        service_sessions,
-        service_stream,
-        service_events,
-        service_forks,
-        service_appends,
-        service_inbox,
-        service_approvals,
-        service_steering,
-        service_cancelling,
-        service_recovery,
-        service_leases,
-        service_blobs,
-        service_health,
-    ):
+    for part in PARTS:
         api.include_router(part.router)
     app.include_router(api)
     return app

@@ -7,22 +7,15 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from foldline.processors.log import Log
-from foldline.projections.planned import planned_of
+from foldline.projections.planned import plan_of
 from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.service_access import Reader
 from foldline.projections.service_node import Serving, SessionId
-from foldline.projections.stalled import (
-    PARKED_ONE,
-    Stalled,
-    is_answered,
-    stalled_sessions,
-)
+from foldline.projections.stalled import standing_still
 from foldline.projections.tokens import Caller
+from foldline.projections.views import plain
 
 router = APIRouter(tags=["recovery"])
-
-ANSWERED = "answered"
-"""Why a parked session is listed once a person has answered: it can go on."""
 
 
 class StalledView(BaseModel):
@@ -46,13 +39,12 @@ class StalledList(BaseModel):
     sessions: list[StalledView]
 
 
-class Plan(BaseModel):
-    """What recovery would do about a session as it is, step by step."""
+class PlanView(BaseModel):
+    """What a new owner would do, in this order. Nothing is carried out by reading it."""
 
-    session_id: str
     seq: int
+    epoch: int
     actions: list[dict[str, Any]]
-    """Each has its name in `action`, and its own fields."""
 
 
 @router.get("/recovery")
@@ -63,37 +55,14 @@ async def list_stalled(node: Serving, caller: Reader) -> StalledList:
 
 
 def _listed(log: Log, caller: Caller) -> StalledList:
-    found = (_view(log, one) for one in stalled_sessions(log, tenant=caller.tenant))
-    return StalledList(sessions=[view for view in found if view is not None])
-
-
-def _view(log: Log, stalled: Stalled) -> StalledView | None:
-    state = log.state(stalled.session_id)
-    if state is None:
-        return None
-    answered = is_answered(state)
-    if stalled.why == PARKED_ONE and not answered and not state.requests:
-        return None  # suspended by somebody, who knows why
-    return StalledView(
-        session_id=stalled.session_id,
-        agent=stalled.agent,
-        status=stalled.status,
-        seq=stalled.seq,
-        epoch=stalled.epoch,
-        owner=stalled.owner,
-        why=ANSWERED if answered else stalled.why,
-        open_calls=len(state.calls),
-        requests=sorted(state.requests),
-    )
+    found = standing_still(log, tenant=caller.tenant)
+    return StalledList(sessions=[StalledView.model_validate(asdict(one)) for one in found])
 
 
 @router.get("/sessions/{session_id}/recovery")
-async def show_plan(node: Serving, caller: Reader, session_id: SessionId) -> Plan:
-    """Show what recovery would do about a session. Touches nothing."""
+async def show_recovery(node: Serving, caller: Reader, session_id: SessionId) -> PlanView:
+    """Plan what a new owner would do about what the last one left open."""
     state = await node.state(caller, session_id)
-    actions = await node.reading.run(planned_of, node.log, state, RecoveryPolicy())
-    return Plan(
-        session_id=session_id,
-        seq=state.seq,
-        actions=[{"action": type(one).__name__} | asdict(one) for one in actions],
-    )
+    actions = await node.reading.run(plan_of, node.log, state, RecoveryPolicy())
+    views = [{"action": type(a).__name__} | plain(asdict(a)) for a in actions]
+    return PlanView(seq=state.seq, epoch=state.epoch, actions=views)

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
@@ -18,8 +17,7 @@ from foldline.processors.http_wire import (
 )
 from foldline.processors.log import Log, SessionSummary
 from foldline.processors.stored import summary_of
-from foldline.projections.reading import context_of, resumes_of
-from foldline.projections.recovery import RecoveryPolicy, plan_recovery
+from foldline.projections.reading import context_of
 from foldline.projections.render import to_anthropic_messages, to_openai_messages
 from foldline.projections.service_access import Reader
 from foldline.projections.service_forks import lineage_for
@@ -201,25 +199,6 @@ def _context(log: Log, session_id: str, wanted: str, model: str) -> ContextView:
         upto_seq=context.upto_seq,
         sha256=context.sha256().hex(),
     )
-
-
-class PlanView(BaseModel):
-    """What a new owner would do, in this order. Nothing is carried out by reading it."""
-
-    seq: int
-    epoch: int
-    actions: list[dict[str, Any]]
-
-
-@router.get("/sessions/{session_id}/recovery")
-async def show_recovery(node: Serving, caller: Reader, session_id: SessionId) -> PlanView:
-    """Plan what a new owner would do about what the last one left open."""
-    state = await node.state(caller, session_id)
-    resumes = await node.reading.run(resumes_of, node.log, state)
-    # A plan for one who would claim it now: the log's own time is its last event's.
-    actions = plan_recovery(state, state.recorded_at, RecoveryPolicy(), resumes=resumes)
-    views = [{"action": type(a).__name__} | plain(dataclasses.asdict(a)) for a in actions]
-    return PlanView(seq=state.seq, epoch=state.epoch, actions=views)
 
 
 # --- what `foldline verify` reads ------------------------------------------------------

@@ -36,6 +36,8 @@ PARK_QUESTION = "recovery:park:"
 
 OWNER_GONE = "owner_gone"
 PARKED_ONE = "parked"
+ANSWERED = "answered"
+"""Why a parked session is shown once a person has answered: it can go on."""
 
 
 _logger = logging.getLogger("foldline.recovery")
@@ -87,6 +89,48 @@ def look_at(log: Log, *, tenant: str | None = None) -> Look:
 def stalled_sessions(log: Log, *, tenant: str | None = None) -> Iterator[Stalled]:
     """Sessions without a living owner, the longest silent first."""
     yield from look_at(log, tenant=tenant).stalled
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """A stalled session as people look at it; `why` may be ANSWERED, too."""
+
+    session_id: str
+    tenant: str
+    agent: str
+    status: str
+    seq: int
+    epoch: int
+    owner: str
+    why: str
+    open_calls: int
+    requests: list[str]
+
+
+def standing_still(log: Log, *, tenant: str | None = None) -> Iterator[Standstill]:
+    """Stalled sessions with what is open in them, the longest silent first.
+
+    One that somebody suspended, who knows why, is none.
+    """
+    for stalled in stalled_sessions(log, tenant=tenant):
+        state = log.state(stalled.session_id)
+        if state is None:
+            continue
+        answered = is_answered(state)
+        if stalled.why == PARKED_ONE and not answered and not state.requests:
+            continue
+        yield Standstill(
+            session_id=stalled.session_id,
+            tenant=stalled.tenant,
+            agent=stalled.agent,
+            status=stalled.status,
+            seq=stalled.seq,
+            epoch=stalled.epoch,
+            owner=stalled.owner,
+            why=ANSWERED if answered else stalled.why,
+            open_calls=len(state.calls),
+            requests=sorted(state.requests),
+        )
 
 
 class Silence:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from foldline.processors.blobs import BlobStore
 from foldline.processors.http_log import HttpLog
 from foldline.processors.http_wire import API
 from foldline.processors.memory_blobs import MemoryBlobs
+from foldline.processors.memory_log import MemoryLog
+from foldline.processors.open_log import wall_clock
 from foldline.processors.stored import AuditableLog
 from foldline.producers.preparing import preparer_of
 from foldline.projections.service_node import Node
@@ -94,6 +96,25 @@ def serving(
         server.should_exit = True
         thread.join(WAIT_S)
         assert not thread.is_alive(), "the service did not stop"
+
+
+@contextmanager
+def serving_memory(tokens: Tokens) -> Generator[Served]:
+    """Serve a log in memory of its own, to who has one of these tokens."""
+    with (
+        closing(MemoryLog(settings=Settings(), clock=wall_clock)) as log,
+        serving(log, tokens=tokens) as served,
+    ):
+        yield served
+
+
+def people_of(folder: Path) -> Tokens:
+    """Tokens of somebody who may append, one who may look, and one of another tenant."""
+    book = TokenBook(folder / "tokens.json")
+    book.add("ann", "read", "append", kind="PERSON")
+    book.add("looker", "read", kind="PERSON")
+    book.add("other", "read", "append", tenant="other", kind="PERSON")
+    return book.open()
 
 
 class TokenBook:

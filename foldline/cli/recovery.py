@@ -1,9 +1,6 @@
 """`foldline recovery`: sessions whose owner is gone, and what becomes of them."""
 
-import signal
-from collections.abc import Callable
-from dataclasses import fields
-from types import FrameType
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -13,6 +10,7 @@ from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NO, OK, UsageError
 from foldline.cli.loading import load_attribute
 from foldline.cli.output import Output
+from foldline.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from foldline.producers.recovering import RecoveryWorker, Resume, Sweep
@@ -41,38 +39,18 @@ def list_(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     Args:
         context: Where to read and write.
     """
-    from foldline.projections.stalled import (  # late: --help does without
-        PARKED_ONE,
-        is_answered,
-        stalled_sessions,
-    )
+    from foldline.projections.stalled import standing_still  # late: --help does without
 
     with context.reading() as log:
-        for stalled in stalled_sessions(log):
-            state = log.state(stalled.session_id)
-            if state is None or (stalled.why == PARKED_ONE and not state.requests):
-                continue
-            why = "answered" if is_answered(state) else stalled.why
+        for one in standing_still(log):
             if context.out.json:
-                context.out.record(
-                    {
-                        "session_id": stalled.session_id,
-                        "tenant": stalled.tenant,
-                        "agent": stalled.agent,
-                        "status": stalled.status,
-                        "seq": stalled.seq,
-                        "epoch": stalled.epoch,
-                        "why": why,
-                        "open_calls": len(state.calls),
-                        "requests": sorted(state.requests),
-                    }
-                )
+                context.out.record(asdict(one))
                 continue
             context.out.line(
-                (clean_line(stalled.session_id), "bold"),
-                (f"  {stalled.status}  {why}", ""),
-                (f"  {len(state.calls)} open calls", "dim"),
-                (f"  {len(state.requests)} requests", "dim"),
+                (clean_line(one.session_id), "bold"),
+                (f"  {one.status}  {one.why}", ""),
+                (f"  {one.open_calls} open calls", "dim"),
+                (f"  {len(one.requests)} requests", "dim"),
             )
     return OK
 
@@ -96,7 +74,7 @@ def plan(session: str, /, *, context: Annotated[Context, Parameter(parse=False)]
 
 
 def _print_planned(out: Output, action: "PlannedAction") -> None:
-    view = {item.name: getattr(action, item.name) for item in fields(action)}
+    view = asdict(action)
     name = type(action).__name__
     if out.json:
         out.record({"action": name} | view)
@@ -175,26 +153,12 @@ def run(  # noqa: PLR0913 - the options of a command
                 sweep = await worker.sweep()
                 tell(sweep)
                 return NO if sweep.stalled else OK
-            stop = asyncio.Event()
-            _stop_on_signals(stop.set)
+            stop, loop = asyncio.Event(), asyncio.get_running_loop()
+            stop_on_signals(lambda: loop.call_soon_threadsafe(stop.set))
             await worker.run(stop, every_ms=every_ms, told=tell)
             return OK
 
     return asyncio.run(go())
-
-
-def _stop_on_signals(stop: Callable[[], object]) -> None:
-    """The first signal ends the work in order, the second at once."""
-
-    def stopped(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        loop.call_soon_threadsafe(stop)
-
-    from asyncio import get_running_loop  # late: see above
-
-    loop = get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stopped)
 
 
 def _worker(

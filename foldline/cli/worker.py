@@ -2,9 +2,7 @@
 
 import gc
 import logging
-import signal
 import sys
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -13,6 +11,7 @@ from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
 from foldline.cli.failures import NO, OK
 from foldline.cli.output import Output
+from foldline.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from foldline.processors.worker_health import Health
@@ -67,7 +66,7 @@ def _run(settings: "Settings", health: "Health", port: int | None, out: Output) 
     setup = Setup.prepare(settings, health=health, on_ready=ready)
     try:
         running = Worker(setup, health)
-        _stop_on_signals(running.stop)
+        stop_on_signals(running.stop)
         running.run()
     finally:
         setup.close()
@@ -89,7 +88,7 @@ def _build_shadow(settings: "Settings", out: Output) -> int:
     setup = Setup.prepare(own, health=Health(), on_ready=lambda _: None)
     try:
         building = Shadow(setup)
-        _stop_on_signals(building.stop)
+        stop_on_signals(building.stop)
         built = building.build()
     finally:
         setup.close()
@@ -119,17 +118,6 @@ def _say_ready(
         where = f"; health at port {port}" if port is not None else ""
         out.line((f"worker {slot} is ready: partitions {listed}{where}", "bold"))
     out.flush()
-
-
-def _stop_on_signals(stop: Any) -> None:
-    """The first signal ends the work in order, the second at once."""
-
-    def stopped(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stopped)
 
 
 def _log_to_stderr(*, json_wanted: bool) -> None:

@@ -28,10 +28,12 @@ from foldline.projections.planned import planned
 from foldline.projections.recovery import Reconcile, RecoveryPolicy
 from foldline.projections.resuming import ResumePolicy
 from foldline.projections.stalled import (
+    ANSWERED,
     PARKED,
     Silence,
     park_question,
     stalled_sessions,
+    standing_still,
 )
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
@@ -287,6 +289,8 @@ async def test_a_turn_that_does_not_get_on_is_parked_with_a_question() -> None:
         assert (await recovering.sweep()).actions == []
 
         await view.answer(request_id, "RESUME")
+        (shown,) = standing_still(log)
+        assert (shown.session_id, shown.why) == ("s", ANSWERED)
         seen = [*actions(await recovering.sweep()), *actions(await recovering.sweep())]
         assert seen == [REOPENED, TAKEN, RESUMED]
         assert (await view.state()).status == COMPLETED

@@ -7,8 +7,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.schemas.blocks import json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
@@ -21,11 +19,10 @@ from foldline.schemas.events import (
     PermissionRequested,
     ToolCallRequested,
 )
-from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.log_story import new_id
 from foldline.testing.samples import created, said, started
-from tests.serving import Served, TokenBook, serving
+from tests.serving import Served, TokenBook, serving_memory
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +33,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     book.add("other", "read", "approve", tenant="other", kind="PERSON")
     book.add("agent", "read", "approve", kind="PERSON", actor_id="owner")
     book.add("guard", "read", "append", "approve", kind="PERSON", roles=("security",))
-    log = MemoryLog(settings=Settings(), clock=wall_clock)
-    with serving(log, tokens=book.open()) as served:
+    with serving_memory(book.open()) as served:
         yield served
-    log.close()
 
 
 @pytest.fixture

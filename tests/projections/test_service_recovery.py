@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     AssistantMessage,
@@ -16,10 +14,9 @@ from foldline.schemas.events import (
     ToolCallRequested,
     ToolExecutionStarted,
 )
-from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.samples import created, said, started
-from tests.serving import Served, TokenBook, serving
+from tests.serving import Served, TokenBook, serving_memory
 
 
 @pytest.fixture
@@ -27,10 +24,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     book = TokenBook(tmp_path_factory.mktemp("served") / "tokens.json")
     book.add("sre", "read")
     book.add("other", "read", tenant="other")
-    log = MemoryLog(settings=Settings(), clock=wall_clock)
-    with serving(log, tokens=book.open()) as served:
+    with serving_memory(book.open()) as served:
         yield served
-    log.close()
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi.routing import APIRoute
 
 from foldline.processors.http_wire import APPENDS, path_part
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_log import wall_clock
-from foldline.projections.service import fastapi_of
+from foldline.projections.service import PARTS, fastapi_of
 from foldline.projections.service_node import Node
 from foldline.projections.tokens import NoTokens
 from foldline.settings import Settings
@@ -275,6 +276,19 @@ def test_the_description_is_the_one_that_clients_were_made_from(tmp_path: Path) 
     changed = tmp_path / "openapi.json"
     changed.write_text(now)
     assert now == GOLDEN.read_text(), f"if it is meant so: cp {changed} {GOLDEN}"
+
+
+def test_no_route_hides_behind_another_of_its_path() -> None:
+    """The first would answer, and the last be described."""
+    places = [
+        (route.path, method)
+        for part in PARTS
+        for route in part.router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    ]
+    assert len(places) > len(OPERATIONS) // 2
+    assert len(set(places)) == len(places)
 
 
 def test_the_service_describes_itself(served: Served) -> None:

@@ -5,26 +5,17 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.schemas.events import SessionCancelled
 from foldline.schemas.state import WINDOW
-from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.samples import created, started, told
-from tests.serving import Served, TokenBook, serving
+from tests.serving import Served, people_of, serving_memory
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    book = TokenBook(tmp_path_factory.mktemp("served") / "tokens.json")
-    book.add("ann", "read", "append", kind="PERSON")
-    book.add("looker", "read", kind="PERSON")
-    book.add("other", "read", "append", tenant="other", kind="PERSON")
-    log = MemoryLog(settings=Settings(), clock=wall_clock)
-    with serving(log, tokens=book.open()) as served:
+    with serving_memory(people_of(tmp_path_factory.mktemp("served"))) as served:
         yield served
-    log.close()
 
 
 @pytest.fixture
