@@ -6,6 +6,7 @@ FoldlineError
 │   └── FencedError           another owner has taken the session over: stop
 ├── SessionNotFoundError      no such session in this log
 ├── SessionExistsError        a session of this id is there already
+├── SessionIdError            no new session can be called this
 ├── MirroredSessionError      a session that mirrors another harness has no owner
 ├── LiveOwnerError            take() found an owner whose lease is alive
 ├── ForkPointError            a session cannot be forked there: no event at that seq
@@ -130,6 +131,18 @@ class SessionExistsError(FoldlineError):
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         super().__init__(f"session {session_id!r} exists; open() or take() it")
+
+
+class SessionIdError(FoldlineError):
+    """Raised when a new session is named by what no session can be called.
+
+    Nothing was made. What the id may be: `foldline.processors.naming`.
+    """
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        self.session_id = session_id
+        self.reason = reason
+        super().__init__(f"no new session can be called {session_id!r}: {reason}")
 
 
 class MirroredSessionError(FoldlineError):

@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 
 from foldline.errors import LineageError, SessionNotFoundError
 from foldline.processors.log import Log
+from foldline.processors.restore import OTHER_HASH, broken
 from foldline.processors.stored import AuditableLog, StoredEvent, StoredSession
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
@@ -186,6 +187,32 @@ def _check_crossing(last: Recorded, recorded: Recorded) -> None:
     if recorded.envelope.prev_hash != hashlib.sha256(last.body).digest():
         reason = f"its event at seq {last.seq} is not the one that was forked"
         raise LineageError(child_id, parent_id, reason)
+
+
+def unbroken_events(
+    log: Log, lineage: Lineage, *, after_seq: int, end: SessionState
+) -> Iterator[Recorded]:
+    """The same up to a state's last event, with not one missing, and none exchanged.
+
+    Raises:
+        LineageError: as `joined_events`.
+        LogFormatError: an event is not there, or not the one that was recorded.
+    """
+    seq = max(after_seq - 1, 0)  # the one before is what the first is held to
+    head = b""
+    for recorded in joined_events(log, lineage, after_seq=seq, upto_seq=end.seq):
+        holder = recorded.envelope.session_id
+        if recorded.seq != seq + 1:
+            raise broken(log.url, holder, seq + 1, "the event is missing")
+        if head and recorded.envelope.prev_hash != head:
+            raise broken(log.url, holder, recorded.seq, OTHER_HASH)
+        seq, head = recorded.seq, hashlib.sha256(recorded.body).digest()
+        if seq > after_seq:
+            yield recorded
+    if seq != end.seq:
+        raise broken(log.url, end.session_id, seq + 1, "the event is missing")
+    if head and head != end.chain_head:
+        raise broken(log.url, end.session_id, seq, "it is not the event that was folded")
 
 
 def joined_stored(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from foldline.processors.kafka_records import Outgoing
 from foldline.schemas.state import SessionState
+from foldline.schemas.topic_records import LostSession
 from foldline.settings import Settings
 
 
@@ -53,6 +54,8 @@ class Flush:
     """Sessions that became dirty since the last flush, by their first uncovered offset."""
     clean: Sequence[str]
     """Sessions that are no longer dirty."""
+    lost: Sequence[LostSession] = ()
+    """Sessions that are lost since: their states go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class RecordIds:
     refused_append: int
     snapshot: int
     low_water: int
+    lost_session: int
 
     @classmethod
     def of(cls, id_of: Callable[[str], int]) -> "RecordIds":
@@ -74,6 +78,7 @@ class RecordIds:
             refused_append=id_of("RefusedAppend"),
             snapshot=id_of("Snapshot"),
             low_water=id_of("LowWater"),
+            lost_session=id_of("LostSession"),
         )
 
 

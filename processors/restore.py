@@ -22,6 +22,8 @@ from foldline.schemas.recorded import Recorded
 from foldline.schemas.snapshots import decode_snapshot
 from foldline.schemas.state import SessionState
 
+OTHER_HASH = "its prev_hash is not the hash of the event before it"
+
 T = TypeVar("T")
 
 _logger = logging.getLogger("foldline.log")
@@ -134,7 +136,7 @@ def misplaced(recorded: Recorded, session_id: str, seq: int, head: bytes) -> str
         first = (event.fork_seq or 0) + 1
         return "" if seq == first else f"the session begins at seq {first}"
     if envelope.prev_hash != head:
-        return "its prev_hash is not the hash of the event before it"
+        return OTHER_HASH
     return ""
 
 

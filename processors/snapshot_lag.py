@@ -6,7 +6,7 @@ the snapshots and refolds `events` from there. So that this takes a bounded time
 longest dirty are published until the mark is near enough to the end.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 
 MAX_CREDIT_BYTES = 8 * 1024 * 1024
@@ -47,6 +47,13 @@ class DirtyIndex:
             self._oldest = None
         if session_id not in self._offsets or session_id in self._covered:
             self._fresh.setdefault(session_id, index)
+
+    def forget(self, session_id: str) -> None:
+        """A session is lost: no snapshot of it will ever be due."""
+        self._pinned.discard(session_id)
+        if self._offsets.pop(session_id, None) is not None:
+            self._changes[session_id] = None
+            self._oldest = None
 
     def refolded(self, session_id: str, offset: int) -> None:
         """An event that no snapshot covers was folded during a restore."""
@@ -115,3 +122,33 @@ class DirtyIndex:
         marks = [first[1]] if first is not None else []
         marks += [self._offsets[key] for key in self._pinned if key in self._offsets]
         return min(marks, default=otherwise)
+
+
+MARK_STEP_OFFSETS = 256
+"""How far apart two places of InputMarks are in `events`, at the least."""
+
+
+class InputMarks:
+    """From which offset of `appends` on the events above a low-water mark were asked for.
+
+    Events stand in the order of their appends. So if `events` is cut off above the mark,
+    it is in `appends` from there on that the deleted ones can be looked for.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, int]] = deque()
+        self._floor = 0
+
+    def note(self, event_offset: int, input_offset: int) -> None:
+        """Every event from one offset on was asked for at or above the other.
+
+        To be told in the order of the offsets.
+        """
+        if not self._marks or event_offset - self._marks[-1][0] >= MARK_STEP_OFFSETS:
+            self._marks.append((event_offset, input_offset))
+
+    def under(self, low: int) -> int:
+        """The offset of `appends` for a low-water mark, which never falls; 0: not known."""
+        while self._marks and self._marks[0][0] <= low:
+            self._floor = self._marks.popleft()[1]
+        return self._floor

@@ -12,6 +12,7 @@ from typing import Protocol
 from foldline.processors.fold import copier_for, copy_of, initial, light_copy_of
 from foldline.schemas.events import AnyEvent
 from foldline.schemas.state import SessionState
+from foldline.schemas.topic_records import LostSession
 
 _Copier = Callable[[SessionState], SessionState]
 
@@ -21,6 +22,10 @@ class StateTable(Protocol):
 
     def get(self, session_id: str) -> SessionState | None:
         """The state of a session as the table has it; the caller may keep it."""
+        ...
+
+    def lost(self, session_id: str) -> LostSession | None:
+        """What is missing of a session that is lost; None for any other."""
         ...
 
 
@@ -35,6 +40,8 @@ class StateOverlay:
         self._unflushed: dict[str, SessionState] = {}
         self._cached: OrderedDict[str, SessionState] = OrderedDict()
         self._handed: Sequence[SessionState] = ()
+        self._lost: dict[str, LostSession] = {}
+        self._lost_handed: Sequence[LostSession] = ()
 
     def get(self, session_id: str) -> SessionState | None:
         """The state as the batch has made it so far; not to be changed."""
@@ -49,11 +56,21 @@ class StateOverlay:
         if state is not None:
             self._cached.move_to_end(session_id)
             return state
-        state = self._table.get(session_id)
+        state = None if session_id in self._lost else self._table.get(session_id)
         if state is not None:
             self._cached[session_id] = state
             self._evict()
         return state
+
+    def lost(self, session_id: str) -> LostSession | None:
+        """What is missing of a session that is lost; None for any other."""
+        return self._lost.get(session_id) or self._table.lost(session_id)
+
+    def lose(self, lost: LostSession) -> None:
+        """Forget the state of a session, which is lost: during a restore only."""
+        self._unflushed.pop(lost.session_id, None)
+        self._cached.pop(lost.session_id, None)
+        self._lost[lost.session_id] = lost
 
     def known(self, session_id: str) -> bool:
         """Whether the session is in memory: no key of it need be looked at again."""
@@ -120,8 +137,16 @@ class StateOverlay:
         self._handed = tuple(self._unflushed.values())
         return self._handed
 
+    def hand_over_lost(self) -> Sequence[LostSession]:
+        """Every lost session that the table does not know to be lost."""
+        self._lost_handed = tuple(self._lost.values())
+        return self._lost_handed
+
     def handed_over(self) -> None:
         """What was handed over is in the table: of it, what is not new again may go."""
+        for lost in self._lost_handed:
+            self._lost.pop(lost.session_id, None)
+        self._lost_handed = ()
         for state in self._handed:
             if self._unflushed.get(state.session_id) is state:
                 del self._unflushed[state.session_id]

@@ -10,6 +10,7 @@ another log, partition or version, is set aside and built anew, never patched.
 | `m` | what it is (log, partition, layout), the position, the number of states |
 | `s` session_id | a state (`foldline.processors.state_codec`) |
 | `d` session_id | the offset of its first event that no published snapshot covers |
+| `l` session_id | of a lost session, instead of both: what is missing |
 """
 
 import logging
@@ -20,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from foldline.errors import DecodeError, TableCorruptError
+from foldline.processors.lost_sessions import decode_lost, encode_lost
 from foldline.processors.partition import Flush, Position, Rules
 from foldline.processors.rocks import (
     META,
@@ -33,6 +35,7 @@ from foldline.processors.rocks import (
 )
 from foldline.processors.state_codec import LAYOUT, decode_state, encode_state
 from foldline.schemas.state import SessionState
+from foldline.schemas.topic_records import LostSession
 
 TABLE_FORMAT = 1
 """The version of the rows, beside the layout of states."""
@@ -45,6 +48,7 @@ KNOWN_SESSIONS = 100_000
 
 _STATE = b"s"
 _DIRTY = b"d"
+_LOST = b"l"
 
 _logger = logging.getLogger("foldline.table")
 
@@ -54,6 +58,7 @@ class _Meta(MetaRow, array_like=True):
 
     states: int = 0
     position: tuple[int, int, int, tuple[int, ...]] | None = None
+    lost: int = 0
 
 
 class Table:
@@ -86,7 +91,7 @@ class Table:
         except BaseException:
             rocks.close()
             raise
-        if meta.states and meta.position is None:
+        if (meta.states or meta.lost) and meta.position is None:
             rocks.close()
             destroy(folder)
             return cls.of(folder, identity)
@@ -112,6 +117,26 @@ class Table:
         data = self._rocks.get(_STATE + session_id.encode())
         return None if data is None else self._decoded(session_id, data)
 
+    @property
+    def lost_sessions(self) -> int:
+        """How many sessions are lost."""
+        return self._meta.lost
+
+    def lost(self, session_id: str) -> LostSession | None:
+        """What is missing of a session that is lost; None for any other."""
+        if not self._meta.lost:
+            return None
+        data = self._rocks.get(_LOST + session_id.encode())
+        return None if data is None else self._lost_of(data)
+
+    def all_lost(self) -> Iterator[LostSession]:
+        """Every session that is lost, in the order of the ids."""
+        return (self._lost_of(data) for _, data in self._rows(_LOST))
+
+    def session_ids(self) -> Iterator[str]:
+        """Of every state that it holds, in their order."""
+        return (key.decode() for key, _ in self._rows(_STATE))
+
     def position(self) -> Position | None:
         """What its states cover; None for an empty table."""
         if self._meta.position is None:
@@ -135,7 +160,7 @@ class Table:
         at, rules = flush.position, flush.position.rules
         ids = tuple(sorted(rules.schema_ids))
         position = (at.input_offset, at.event_offset, rules.version, ids)
-        self._write(batch, flush.states, position)
+        self._write(batch, flush.states, position, lost=flush.lost)
 
     def load(self, states: Iterable[SessionState]) -> None:
         """Write states of snapshots; the table has no position until the first flush."""
@@ -143,11 +168,19 @@ class Table:
         while some := list(islice(rest, LOAD_STATES)):
             self._write(Batch(), some, self._meta.position)
 
+    def lose(self, lost: Iterable[LostSession]) -> None:
+        """Write during a restore which sessions are lost; their states go."""
+        rest = iter(lost)
+        while some := list(islice(rest, LOAD_STATES)):
+            self._write(Batch(), (), self._meta.position, lost=some)
+
     def _write(
         self,
         batch: Batch,
         states: Iterable[SessionState],
         position: tuple[int, int, int, tuple[int, ...]] | None,
+        *,
+        lost: Iterable[LostSession] = (),
     ) -> None:
         new: set[str] = set()
         for state in states:
@@ -155,11 +188,30 @@ class Table:
             if not self._has(state.session_id, key):
                 new.add(state.session_id)
             batch.put(key, encode_state(state))
-        meta = _Meta(self._meta.identity, self._meta.states + len(new), position)
+        gone, more = self._put_lost(batch, lost)
+        meta = _Meta(
+            self._meta.identity,
+            self._meta.states + len(new) - gone,
+            position,
+            self._meta.lost + more,
+        )
         batch.put(META, msgspec.msgpack.encode(meta))
         self._rocks.write(batch)
         self._meta = meta
         self._remember(new)
+
+    def _put_lost(self, batch: Batch, lost: Iterable[LostSession]) -> tuple[int, int]:
+        """Their rows; how many states go, and how many sessions are lost by it."""
+        gone = more = 0
+        for one in lost:
+            session_id = one.session_id.encode()
+            gone += self._rocks.get(_STATE + session_id) is not None
+            more += self._rocks.get(_LOST + session_id) is None
+            batch.delete(_STATE + session_id)
+            batch.delete(_DIRTY + session_id)
+            batch.put(_LOST + session_id, encode_lost(one))
+            self._known.discard(one.session_id)
+        return gone, more
 
     def _has(self, session_id: str, key: bytes) -> bool:
         if session_id in self._known:
@@ -187,6 +239,10 @@ class Table:
         if count != self._meta.states:
             reason = f"it has {count} states, {self._meta.states} were written"
             raise TableCorruptError(str(self.folder), reason)
+        lost = sum(1 for _ in self.all_lost())
+        if lost != self._meta.lost:
+            reason = f"it has {lost} lost sessions, {self._meta.lost} were written"
+            raise TableCorruptError(str(self.folder), reason)
 
     def _rows(self, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key, value in self._rocks.scan(kind, bytes((kind[0] + 1,))):
@@ -201,6 +257,12 @@ class Table:
             reason = f"the row of {session_id!r} holds {state.session_id!r}"
             raise TableCorruptError(str(self.folder), reason)
         return state
+
+    def _lost_of(self, data: bytes) -> LostSession:
+        try:
+            return decode_lost(data)
+        except DecodeError as error:
+            raise TableCorruptError(str(self.folder), error.reason) from error
 
     def close(self) -> None:
         """Let go of the folder. Nothing is written behind here."""

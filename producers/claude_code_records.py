@@ -13,6 +13,7 @@ from foldline.producers.json_fields import (
     as_id,
     as_list,
     as_object,
+    as_session_id,
     as_text,
     canonical_json,
     micros_of,
@@ -98,13 +99,12 @@ class Record:
     @cached_property
     def session(self) -> str:
         """The session's id, verbatim, or an empty string."""
-        session = as_text(self.fields.get("sessionId"))
-        return session if len(session) <= ID_MAX else ""
+        return as_session_id(self.fields.get("sessionId"))
 
     @cached_property
     def agent(self) -> str:
         """The subagent that this record is of, or an empty string."""
-        return as_id(self.fields.get("agentId"))
+        return as_session_id(as_id(self.fields.get("agentId")))
 
     @property
     def sidechain(self) -> bool:

@@ -20,6 +20,7 @@ from foldline.errors import (
     SessionNotFoundError,
 )
 from foldline.processors.log import Log, SessionSummary
+from foldline.processors.naming import check_session_id
 from foldline.processors.open_log import open_log
 from foldline.producers.appender import Sent, raise_refused
 from foldline.producers.forking import begin_fork, label_pairs
@@ -221,6 +222,7 @@ class Client:
 
         Raises:
             SessionExistsError: a session of this id is there.
+            SessionIdError: no session can be called that.
         """
         created = SessionCreated(
             agent=agent,
@@ -235,14 +237,16 @@ class Client:
             events.append(ToolsDeclared(tools=tools.declarations()))
         if goal:
             events.append(GoalSet(blocks=blocks_of(goal)))
-        return await self.make(session_id or fresh_id(), events)
+        return await self.make(fresh_id() if session_id is None else session_id, events)
 
     async def make(self, session_id: str, events: Sequence[KnownEvent]) -> OwnedSession:
         """Make a session that begins with these events, SessionCreated first, and own it.
 
         Raises:
             SessionExistsError: a session of this id is there.
+            SessionIdError: no session can be called that.
         """
+        check_session_id(session_id)
         link = self._ready
         agent = getattr(events[0], "agent", "")
         stamp = Stamp(Actor(kind="AGENT", id=agent), epoch=1)
@@ -284,6 +288,7 @@ class Client:
             ForkPointError: its history has no event at that seq, or it is another tenant's.
             LineageError: it is a fork, and an ancestor is not there as it was.
             SessionExistsError: a session of the id `fork_id` is there.
+            SessionIdError: no session can be called that.
         """
         state, claim = await begin_fork(
             self._ready, session_id, at_seq, agent=agent, session_id=fork_id, labels=labels
@@ -331,11 +336,14 @@ class Client:
 
         Raises:
             SessionExistsError: a session of this id is there and mirrors nothing.
+            SessionIdError: no session can be called that.
         """
         link = self._ready
-        session_id = session_id or derived_id("mirror", system, stream)
+        if session_id is None:
+            session_id = derived_id("mirror", system, stream)
         state = await link.read(link.log.state, session_id)
         if state is None:
+            check_session_id(session_id)
             created = SessionCreated(
                 agent=system, mode=MIRRORED, labels=label_pairs(labels)
             )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from foldline.processors.log import Log
-from foldline.producers.codex_records import SYSTEM, Record, is_codex
+from foldline.producers.codex_records import SYSTEM, Record, is_codex, session_named
 from foldline.producers.identity import derived_id
 from foldline.producers.importing import read_pieces
 from foldline.producers.json_fields import Json, as_id, as_object
@@ -85,7 +85,7 @@ class Copied:
 
 def copied_from(log: Log, path: Path, head: Json, *, record_max_bytes: int) -> Copied:
     """What a rollout may have copied, by the first record about its session."""
-    session_id = as_id(head.get("id"))
+    session_id = session_named(head)
     parent = parent_of(head)
     keys: set[str] = set()
     stored: set[str] = set()

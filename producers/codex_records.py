@@ -17,6 +17,7 @@ from foldline.producers.json_fields import (
     as_id,
     as_list,
     as_object,
+    as_session_id,
     as_text,
     canonical_json,
     micros_of,
@@ -130,9 +131,7 @@ class Record:
     @cached_property
     def session(self) -> str:
         """The session's id, where the record is about the session."""
-        if self.kind != "session_meta":
-            return ""
-        return as_id(self.payload.get("id")) or as_id(self.payload.get("session_id"))
+        return session_named(self.payload) if self.kind == "session_meta" else ""
 
     @cached_property
     def occurred_at(self) -> int | None:
@@ -147,3 +146,9 @@ class Record:
         except RecursionError:
             data = self.piece.sha256
         return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def session_named(head: Json) -> str:
+    """The session that a record about one names, or an empty string."""
+    named, other = as_id(head.get("id")), as_id(head.get("session_id"))
+    return as_session_id(named) or as_session_id(other)

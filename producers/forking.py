@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from foldline.processors.naming import check_session_id
 from foldline.processors.open_log import SERVICE
 from foldline.producers.appender import Sent, raise_refused
 from foldline.producers.identity import fresh_id
@@ -34,7 +35,10 @@ async def begin_fork(
     Raises:
         SessionNotFoundError, ForkPointError, LineageError: see `fork_point`.
         SessionExistsError: a session of the fork's id is there.
+        SessionIdError: no session can be called that.
     """
+    if session_id is not None:
+        check_session_id(session_id)
     # Behind a service the token says whose a session is, and shows no other tenant's.
     tenant = None if link.log.url.startswith(SERVICE) else link.tenant
     point = await link.read(

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import rfc8785
 
+from foldline.processors.naming import session_id_problem
 from foldline.schemas.blocks import clean_text
 
 ID_MAX = 400
@@ -41,6 +42,12 @@ def as_id(value: object) -> str:
     if not 0 < len(text) <= ID_MAX or text == "REDACTED" or text[0] in "[<‹":
         return ""
     return text
+
+
+def as_session_id(value: object) -> str:
+    """The value if a session can be called that, else an empty string."""
+    text = as_text(value)
+    return "" if len(text) > ID_MAX or session_id_problem(text) else text
 
 
 def as_call_id(value: object) -> str:

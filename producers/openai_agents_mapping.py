@@ -14,6 +14,7 @@ from foldline.producers.json_fields import (
     as_json,
     as_list,
     as_object,
+    as_session_id,
     as_text,
 )
 from foldline.producers.mirror import Mirror
@@ -267,7 +268,10 @@ class Mapping:
         session_id = self._thread.session_id
         provider_call_id = as_text(value.get("name")).rpartition(":")[2]
         call_id = self._thread.calls.get(provider_call_id)
-        return session_id, f"{session_id}/{provider_call_id}"[-ID_MAX:], call_id
+        child = f"{session_id}/{provider_call_id}"[-ID_MAX:]
+        if not as_session_id(child):
+            child = derived_id(SYSTEM, session_id, provider_call_id)
+        return session_id, child, call_id
 
     # --- writing ---------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from foldline.producers.json_fields import (
     as_id,
     as_list,
     as_object,
+    as_session_id,
     as_text,
     canonical_json,
 )
@@ -206,7 +207,7 @@ def session_of(document: Json | list[object]) -> str:
     tells two runs apart but all that they say.
     """
     if isinstance(document, dict):
-        trace = as_id(as_object(document.get("trace")).get("id"))
+        trace = as_session_id(as_id(as_object(document.get("trace")).get("id")))
         if trace:
             return trace
     begin: list[Json] = []

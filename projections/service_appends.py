@@ -31,6 +31,7 @@ from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_writing import (
     check_blobs,
+    check_named,
     check_resendable,
     check_role,
     record,
@@ -140,6 +141,7 @@ async def append_event(
 async def append_prepared(node: Node, caller: Caller, append: Append) -> Verdict:
     """Hold an append that came as JSON to its role, redact it, record it."""
     check_role(caller, append.envelope, append.event)
+    check_named(append.envelope, append.event)
     if answered_request(append.event) is not None:
         session_id = append.envelope.session_id
         await node.reading.run(check_answer, node.log, caller, session_id, append.event)
@@ -227,6 +229,7 @@ def _decoded(
         append = appended(wire, stamp=partial(stamped, caller))
         if isinstance(append, Append):
             check_role(caller, append.envelope, append.event)
+            check_named(append.envelope, append.event)
             check_answer(node.log, caller, append.envelope.session_id, append.event)
             check_blobs(node, caller, append.event)
         found.append(append)

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Security
 from pydantic import BaseModel, ConfigDict, Field
 
 from foldline.processors.lineage import Lineage, children, lineage_from
+from foldline.processors.naming import check_session_id
 from foldline.projections.forking import ForkPoint, fork_point
 from foldline.projections.service_access import Reader, caller
 from foldline.projections.service_appends import Answer, Text
@@ -71,6 +72,8 @@ async def fork_session(
     instructions, tools), without grants and open work. Nobody owns it until somebody
     takes it. Needs scopes `append` and `read`.
     """
+    if given.session_id is not None:
+        check_session_id(given.session_id)
     node.charge(caller, 1)
     await lineage_for(node, caller, session_id)
     labels = [Label(key=key, value=given.labels[key]) for key in sorted(given.labels)]

@@ -26,6 +26,7 @@ from foldline.errors import (
     LineageError,
     LogUnavailableError,
     RedactionError,
+    SessionIdError,
     UncertainAppendError,
 )
 
@@ -43,6 +44,7 @@ _STATUS: tuple[tuple[type[FoldlineError], int, str], ...] = (
     (AppendRefusedError, 409, "refused"),
     (RedactionError, 500, "redaction_failed"),
     (ForkPointError, 422, "fork_point"),
+    (SessionIdError, 422, "bad_session_id"),
     (LineageError, 409, "lineage"),
 )
 """Which error of foldline is which status; any other is the service's own trouble."""

@@ -19,6 +19,7 @@ from foldline.errors import (
 )
 from foldline.processors.blobs import BlobStore
 from foldline.processors.named_blobs import blobs_in
+from foldline.processors.naming import check_session_id
 from foldline.projections.forking import fork_point
 from foldline.projections.service_approvers import answered_request
 from foldline.projections.service_node import Node
@@ -69,6 +70,16 @@ def check_role(caller: Caller, envelope: Envelope, event: AnyEvent) -> None:
         raise _lacking(caller, "own", name)
     if envelope.epoch and not isinstance(event, SessionCreated):
         raise _lacking(caller, "own", f"epoch {envelope.epoch}")
+
+
+def check_named(envelope: Envelope, event: AnyEvent) -> None:
+    """Refuse a new session of a name that no session can have.
+
+    Raises:
+        SessionIdError: 422.
+    """
+    if isinstance(event, SessionCreated):
+        check_session_id(envelope.session_id)
 
 
 def _lacking(caller: Caller, scope: str, what: str) -> Problem:

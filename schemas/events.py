@@ -590,11 +590,16 @@ class CompactionFailed(Event):
 
 
 class ContextPruned(Event):
-    """Old content left the context by a rule; `targets` are event or call ids."""
+    """Old content left the context by a rule; `targets` are event or call ids.
+
+    `blocks` say what is shown instead, one for each target in their order, so that what
+    was shown once is shown for ever. Without them it is a default reference.
+    """
 
     rule: str
     tokens_saved: int | None = None
     targets: tuple[str, ...] = ()
+    blocks: Blocks = ()
 
 
 class SummaryCreated(Event):

@@ -261,6 +261,7 @@ def _topic_of(name: str, names: TopicNames) -> str:
     return {
         "Snapshot": names.snapshots(FOLD_VERSION),
         "LowWater": names.snapshots(FOLD_VERSION),
+        "LostSession": names.snapshots(FOLD_VERSION),
         "Verdict": names.verdicts,
         "DeadLetter": names.rejected,
         "RefusedAppend": names.rejected,

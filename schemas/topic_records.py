@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `RulesInForce` | appends (control record), all partitions | `CONTROL_KEY` |
 | `LowWater` | snapshots.<fold version>, one per partition | `LOW_WATER_KEY` |
+| `LostSession` | snapshots.<fold version> | `LOST_KEY` and the session_id |
 | `DeadLetter`, `RefusedAppend` | rejected | session_id (or the record's own key) |
 | `LeaseRenewal` | leases | session_id; a tick: `TICK_KEY` and the client's id |
 | `RecoveryAction` | recovery | session_id |
@@ -19,6 +20,7 @@ from foldline.schemas.record import TIMESTAMP_MICROS, Record
 
 CONTROL_KEY = b"\x00control"
 LOW_WATER_KEY = b"\x00low-water"
+LOST_KEY = b"\x00lost:"
 TICK_KEY = b"\x00tick:"
 META_KEY = b"\x00meta"
 
@@ -54,6 +56,38 @@ class LowWater(Record):
     input_offset: int
     rules_version: int
     schema_ids: tuple[int, ...]
+    low_input_offset: int = 0
+    """Every event at or above `low` was asked for at or above this offset of `appends`;
+    0 where that is not known."""
+
+
+class LostSession(Record):
+    """Events of a session were deleted that nothing covers: nobody knows its state.
+
+    `known_seq` is the last seq of which the partition had a state, 0 for none; the events
+    after it are missing, up to `next_seq`, the first that is there again, or 0 where none
+    is. They lay in `events` from offset `from_offset` on, below `to_offset`. `detail` says
+    how it was told.
+    """
+
+    session_id: str
+    tenant: str
+    partition: int
+    known_seq: int
+    next_seq: int
+    from_offset: int
+    to_offset: int
+    detail: str = ""
+
+    @property
+    def missing(self) -> str:
+        """The seqs that are missing, in words."""
+        first = self.known_seq + 1
+        if self.next_seq > first + 1:
+            return f"seqs {first} to {self.next_seq - 1} are missing"
+        if self.next_seq == first + 1:
+            return f"seq {first} is missing"
+        return f"what follows seq {self.known_seq} is missing"
 
 
 class Header(Record):
@@ -144,6 +178,7 @@ class LogMeta(Record):
 TOPIC_RECORDS: tuple[type[Record], ...] = (
     RulesInForce,
     LowWater,
+    LostSession,
     DeadLetter,
     RefusedAppend,
     LeaseRenewal,

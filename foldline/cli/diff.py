@@ -8,12 +8,15 @@ from cyclopts import Parameter
 
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NO, OK, UsageError
+from foldline.errors import SessionNotFoundError
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
     from foldline.processors.lineage import Lineage
+    from foldline.processors.log import Log
     from foldline.projections.differences import Pair
     from foldline.schemas.recorded import Recorded
+    from foldline.schemas.state import SessionState
 
 GAP = " | "
 LIMIT = 20
@@ -31,7 +34,7 @@ def diff(
 
     What forks share with each other or with their parent is not read again. Events are
     compared by type and by what they say; ids by the order in which they come up, times
-    not at all. Exit code 1 if they differ.
+    not at all. Exit code 1 if they differ, 4 where what is compared has a hole.
 
     Args:
         a: A session's id, or the beginning of one.
@@ -39,15 +42,19 @@ def diff(
         limit: How many events of each are shown side by side, from the first difference.
         context: Where to read and write.
     """
-    from foldline.processors.lineage import joined_events, lineage_of
+    from foldline.processors.lineage import lineage_of, unbroken_events
     from foldline.projections.differences import pairs_of  # late: --help does without
 
     if limit < 1:
         raise UsageError("--limit", "a number from 1")
     with context.reading() as log:
         sides = [lineage_of(log, find_session(log, name)) for name in (a, b)]
-        shared = shared_seq(*sides, ends=[_head(log, side) for side in sides])
-        left, right = (_said(joined_events(log, side, after_seq=shared)) for side in sides)
+        ends = [_end(log, side) for side in sides]
+        shared = shared_seq(*sides, ends=[end.seq for end in ends])
+        left, right = (
+            _said(unbroken_events(log, side, after_seq=shared, end=end))
+            for side, end in zip(sides, ends, strict=True)
+        )
         pairs = pairs_of(left, right)
         first = next((pair for pair in pairs if not pair.same), None)
         found = [] if first is None else [first, *islice(pairs, limit - 1)]
@@ -67,9 +74,12 @@ def _said(found: "Iterable[Recorded]") -> "Iterator[Recorded]":
             yield recorded
 
 
-def _head(log: Any, side: "Lineage") -> int:
+def _end(log: "Log", side: "Lineage") -> "SessionState":
+    """The state of a side now: what comes meanwhile is left for the next time."""
     state = log.state(side.session_id)
-    return state.seq if state else 0
+    if state is None:
+        raise SessionNotFoundError(side.session_id, log.url)
+    return state
 
 
 def shared_seq(a: "Lineage", b: "Lineage", *, ends: list[int]) -> int:

@@ -23,6 +23,7 @@ from foldline.errors import (
     ReplayError,
     SchemaError,
     SessionExistsError,
+    SessionIdError,
     SessionNotFoundError,
     SettingsError,
 )
@@ -131,6 +132,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (SettingsError, USAGE),
     (EncodeError, USAGE),
     (ForkPointError, USAGE),
+    (SessionIdError, USAGE),
     (NoLogError, NOT_FOUND),
     (NoLogMetaError, NOT_FOUND),
     (NoRecordError, NOT_FOUND),

@@ -40,9 +40,12 @@ def fork(
         label: A label as key=value; may be given several times.
         context: Where to read and write.
     """
-    from foldline.projections.forking import fork_point  # late: --help does without
+    from foldline.processors.naming import check_session_id  # late: --help does without
+    from foldline.projections.forking import fork_point
     from foldline.projections.views import verdict_view
 
+    if session_id is not None:
+        check_session_id(session_id)
     labels = _labels(label)
     with context.reading() as log:
         parent_id = find_session(log, session)

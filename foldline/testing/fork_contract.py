@@ -5,7 +5,8 @@ Its tests are coroutines: they need pytest-asyncio, in mode auto.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from foldline.errors import (
     ForkPointError,
     LineageError,
     SessionExistsError,
+    SessionIdError,
     SessionNotFoundError,
 )
 from foldline.processors.lineage import joined_events, lineage_of
@@ -44,6 +46,9 @@ from foldline.testing.log_story import LogStory, new_id
 
 LARGE = "a long instruction " * 8_000
 """More than an event holds inline."""
+
+UNNAMEABLE = ("", " s", "a\nb", "\x1b[2J", "\x7f", "a\u202eb", "\ud800", "x" * 513)
+"""What no new session can be called: empty, unseen or too long."""
 
 
 def _note(arguments: dict[str, Any], ctx: ToolContext) -> str:  # noqa: ARG001 - a tool's
@@ -331,6 +336,23 @@ class ForkContract:
             parent = await _parent(client)
             with pytest.raises(SessionExistsError):
                 await parent.fork(5, session_id=parent.session_id)
+
+    async def test_no_new_session_has_a_name_that_nobody_can_see(self, log: Log) -> None:
+        """However it comes into being; nothing is made, and nothing else is lost."""
+        async with connect(log) as client:
+            parent = await _parent(client)
+            for name in UNNAMEABLE:
+                makers: tuple[Callable[[], Awaitable[object]], ...] = (
+                    partial(client.create, agent="a", session_id=name),
+                    partial(client.fork, parent.session_id, 1, fork_id=name),
+                    partial(parent.fork, 1, session_id=name),
+                    partial(client.mirror, system="x", stream="s", session_id=name),
+                )
+                for make in makers:
+                    with pytest.raises(SessionIdError):
+                        await make()
+            named = await client.create(agent="a", session_id=f"ä ö/{new_id()}")
+            assert await client.open(named.session_id)
 
     async def test_a_parent_that_is_missing_or_too_short_is_named(self, log: Log) -> None:
         """The fork's own events stay readable; its history is not made up."""

@@ -1,11 +1,14 @@
 """fork, diff and tree on the command line; show and events say where a fork comes from."""
 
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from foldline.processors.log import Log
+from foldline.schemas.events import SessionCreated
 from tests.cli.conftest import Writer
 
 Run = Callable[..., Any]
@@ -134,3 +137,44 @@ def test_a_tree_has_each_session_once_and_each_token_once(run: Run) -> None:
     shown = run("tree", "child").out
     assert "fork of open-1 at seq 9" in shown
     assert "2 sessions" in shown
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "a\u202eb", " a", "x" * 513])
+def test_a_fork_has_no_name_that_nobody_can_see_or_type(run: Run, name: str) -> None:
+    done = run("fork", "open-1", "--at-seq", "3", f"--session-id={name}")
+    assert done.code == 2
+    assert "no new session can be called" in done.err
+    assert "\x1b" not in done.err
+    assert len(run("sessions", "--json").lines()) == 3
+
+
+def remove(file: Path, session_id: str, seq: int) -> None:
+    """Take one event out of the file, as no foldline ever does."""
+    database = sqlite3.connect(file)
+    with database:
+        taken = database.execute(
+            "DELETE FROM events WHERE position = "
+            "(SELECT (key << 32) + ? FROM sessions WHERE session_id = ?)",
+            (seq, session_id),
+        )
+        assert taken.rowcount == 1
+    database.close()
+
+
+@pytest.mark.parametrize("seq", [1, 300, 599])
+def test_a_hole_in_what_is_compared_is_said_and_no_answer_is_given(
+    run: Run, log: Log, tmp_path: Path, seq: int
+) -> None:
+    """Also where the state is good, as a snapshot was kept behind the hole."""
+    for name in ("one", "two"):
+        Writer(log, name).append(SessionCreated(agent="a"))
+        tell(log, name, *(f"{number}" for number in range(599)))
+    assert run("diff", "one", "two").code == 0
+    log.close()
+    remove(tmp_path / "sessions.db", "two", seq)
+    done = run("diff", "one", "two")
+    assert done.code == 4
+    assert "session 'two', seq " in done.err
+    assert "no difference" not in done.out
+    assert run("diff", "two", "one", "--json").json()["error"]["exit_code"] == 4
+    assert run("verify", "two").code == 1

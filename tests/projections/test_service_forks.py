@@ -6,14 +6,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from foldline.processors.http_wire import EVENTS, unpack_events
+from foldline.errors import RefusedRequestError
+from foldline.processors.http_wire import EVENTS, path_part, unpack_events
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_log import wall_clock
 from foldline.producers.client import connect
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import GoalSet
 from foldline.settings import Settings
-from foldline.testing import LogStory
+from foldline.testing import LogStory, make_append
 from foldline.testing.fork_contract import LARGE
 from foldline.testing.log_story import new_id
 from foldline.testing.samples import created, said, started
@@ -78,6 +79,27 @@ def test_a_seq_that_is_not_there_is_refused(
     answer = fork(mine, story.session_id, at_seq=at_seq)
     assert (answer.status_code, answer.json()["kind"]) == (422, "fork_point")
     assert mine.get(f"/sessions/{story.session_id}/children").json() == {"children": []}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "a\u202eb", " a"])
+def test_no_new_session_has_a_name_that_nobody_can_see(
+    served: Served, mine: httpx2.Client, story: LogStory, name: str
+) -> None:
+    """Neither a fork, nor what a client of any kind creates."""
+    path = f"/sessions/{path_part(name)}/appends"
+    event = {"type": "SessionCreated", "fields": {"agent": "a"}}
+    by_hand = make_append(name, created(), known_seq=0, epoch=0, writer="w")
+    answers = [
+        fork(mine, story.session_id, at_seq=1, session_id=name),
+        mine.post(path, json=event),
+    ]
+    for answer in answers:
+        assert (answer.status_code, answer.json()["kind"]) == (422, "bad_session_id")
+    log = served.log("fl_mine")
+    with pytest.raises(RefusedRequestError, match="422 bad_session_id"):
+        log.append([by_hand])
+    log.close()
+    assert served.node.log.state(name) is None
 
 
 def test_a_token_that_may_not_read_or_append_forks_nothing(
