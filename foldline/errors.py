@@ -3,7 +3,8 @@
 FoldlineError
 ├── AppendRefusedError        admission answered something else than ACCEPTED or DUPLICATE
 │   ├── ConflictError         somebody appended in between: read again, decide again
-│   └── FencedError           another owner has taken the session over: stop
+│   ├── FencedError           another owner has taken the session over: stop
+│   └── UnrecoverableError    events of the session were deleted: nothing is recorded
 ├── SessionNotFoundError      no such session in this log
 ├── SessionExistsError        a session of this id is there already
 ├── SessionIdError            no new session can be called this
@@ -31,6 +32,7 @@ FoldlineError
 │   │   └── AnotherNodeError       the session is in a partition that it does not serve
 │   ├── LogFormatError        the file is torn, foreign or corrupt
 │   ├── LogTruncatedError     the topic no longer has what a reader needs
+│   │   └── SessionTruncatedError  nor what a session's state or events rest on
 │   ├── TableCorruptError     a table that can be rebuilt is damaged or foreign
 │   └── NewerFormatError      written by a newer foldline: upgrade, nothing was changed
 ├── AccessRefusedError        the service does not know the token, or not for this
@@ -39,6 +41,7 @@ FoldlineError
 ├── EncodeError               an event that no Avro bytes can hold
 ├── SchemaError               a schema that may not be published
 ├── RedactionError            the redactor failed: nothing was recorded
+├── ContextInvariantError     a context that no model may be shown: it was not built right
 ├── BlobError                 a blob is missing, or its bytes do not match its hash
 ├── ImportSourceError         a file that no importer understands
 ├── ReplayError               a session that no harness can be replayed on
@@ -112,6 +115,17 @@ class ConflictError(AppendRefusedError):
 
 class FencedError(AppendRefusedError):
     """Raised when another owner has the session: this process must stop deciding."""
+
+
+class UnrecoverableError(AppendRefusedError):
+    """Raised when events of the session were deleted, and nobody knows its state.
+
+    Nothing is recorded in it any more. `verdict.current_seq` is the last seq of which a
+    state was known; `verdict.detail` says what is missing.
+
+    Operator action: bring the events back from a copy of the topic, or go on in another
+    session; a fork at a seq that a reader still has keeps its history.
+    """
 
 
 class SessionNotFoundError(FoldlineError):
@@ -515,6 +529,43 @@ class LogTruncatedError(LogError):
         )
 
 
+class SessionTruncatedError(LogTruncatedError):
+    """Raised when what is asked for of a session rests on events that were deleted.
+
+    The events after `known_seq` and before `next_seq` are missing (`next_seq` 0: none
+    after them is here). Those before and those after can be read, each by its range.
+    `unrecoverable` says that the workers do not know the session's state either.
+
+    Operator action: as for LogTruncatedError; another node may still have them.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        topic: str,
+        tenant: str,
+        known_seq: int,
+        next_seq: int,
+        needed: int,
+        low: int,
+        unrecoverable: bool,
+    ) -> None:
+        super().__init__(topic, -1, needed, low)
+        self.session_id = session_id
+        self.tenant = tenant
+        self.known_seq = known_seq
+        self.next_seq = next_seq
+        self.unrecoverable = unrecoverable
+        upto = f" and before {next_seq}" if next_seq else ""
+        state = "UNRECOVERABLE" if unrecoverable else "not whole here"
+        said = (
+            f"session {session_id!r} is {state}: its events after seq {known_seq}{upto} "
+            f"are missing, {topic} has no records {needed} to {low - 1} any more"
+        )
+        self.args = (said,)
+
+
 class TableCorruptError(LogError):
     """Raised when a table or replica on disk is damaged, or of another log or version.
 
@@ -647,6 +698,21 @@ class RedactionError(FoldlineError):
         self.rule = rule
         self.reason = reason
         super().__init__(f"redaction rule {rule} failed ({reason}); nothing was recorded")
+
+
+class ContextInvariantError(FoldlineError):
+    """Raised when a built context breaks an invariant, in the place of a bad request.
+
+    `event_ids` are the events of the messages that break it.
+
+    *Operator action:* the session's log is whole, and nothing was sent. Show these events
+    with `foldline events`, and report them: the builder does not understand this history.
+    """
+
+    def __init__(self, problem: str, event_ids: tuple[str, ...]) -> None:
+        self.problem = problem
+        self.event_ids = event_ids
+        super().__init__(f"context: {problem} (events {', '.join(event_ids) or 'none'})")
 
 
 class BlobError(FoldlineError):

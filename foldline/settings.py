@@ -67,6 +67,10 @@ def _home() -> Path:
         raise SettingsError("HOME", "", wanted) from error
 
 
+_ROLE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_ROLES = rf"^({_ROLE}( *, *{_ROLE})*)?$"
+
+
 class KafkaSettings(BaseModel):
     """How brokers are reached.
 
@@ -204,6 +208,9 @@ class Settings(BaseSettings):
     """How many appends wait for their verdicts at once; the others wait to be sent."""
     http_waiting_max: int = Field(default=1_024, ge=1, le=1_000_000)
     """How many requests wait for a reader or an appender; beyond it, 503."""
+    operator_roles: str = Field(default="", pattern=_ROLES)
+    """The roles, with commas, of whoever answers requests without a token: on a file, on
+    brokers, on a service without tokens. Without any, whoever can write has every role."""
     tokens_file: str = ""
     """The bearer tokens that `serve` takes, by their SHA-256: see `foldline tokens`."""
     token_rate_per_s: int = Field(default=1_000, ge=1, le=10_000_000)
@@ -227,6 +234,11 @@ class Settings(BaseSettings):
         """What is given in Python, then the environment; no files."""
         del env_settings, dotenv_settings, file_secret_settings
         return init_settings, _Environment(settings_cls)
+
+    @property
+    def roles_of_operator(self) -> frozenset[str]:
+        """The roles of whoever answers without a token; empty: every role."""
+        return frozenset(filter(None, map(str.strip, self.operator_roles.split(","))))
 
     @property
     def copies_dir(self) -> Path:

@@ -5,6 +5,7 @@ same verdict everywhere. The checks stand in this order, and the first that fail
 answer:
 
 1. UNDECODABLE, TOO_LARGE     what is no append at all; MISROUTED: another's session
+   UNRECOVERABLE              events of the session were deleted: nobody knows its state
 2. NO_SESSION                 the first event of a session is SessionCreated
 3. DUPLICATE, EXISTS, TOO_OLD a resend is told where its event is; LIMIT comes after it
 4. mirrored sessions          accept everything from here on: it happened
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 from foldline.processors.anomalies import anomalies_of
 from foldline.processors.kept import INT64_MAX, bounded
+from foldline.processors.lost_sessions import ADVICE, words_of
 from foldline.processors.rules import RULES, broken_limit, broken_rule, facts_owner
 from foldline.schemas.authority import CLAIMS, TAKEN_WHEN_ENDED, authority_of
 from foldline.schemas.blocks import clean_text
@@ -34,6 +36,7 @@ from foldline.schemas.envelope import Envelope, Source
 from foldline.schemas.events import SessionCreated, type_of
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import ENDED, MIRRORED, OWNED, WINDOW, SessionState
+from foldline.schemas.topic_records import LostSession
 from foldline.schemas.verdicts import (
     ACCEPTED,
     CLOSED,
@@ -48,6 +51,7 @@ from foldline.schemas.verdicts import (
     TOO_LARGE,
     TOO_OLD,
     UNDECODABLE,
+    UNRECOVERABLE,
     Verdict,
 )
 
@@ -374,6 +378,26 @@ def _verdict(
         detail=refusal.detail,
         rules_version=rules_version,
     )
+
+
+def unrecoverable(
+    lost: LostSession, append: Append, *, now: int, rules_version: int
+) -> Verdict:
+    """The refusal of every append to a session whose events were deleted.
+
+    Args:
+        lost: what is known of it.
+        append: what a writer asks to record.
+        now: log time in microseconds.
+        rules_version: the version that is in force.
+    """
+    refusal = _malformed(append)
+    if refusal is None and lost.tenant not in ("", append.envelope.tenant):
+        refusal = _Refusal(MISROUTED, detail="the session is of another id or tenant")
+    if refusal is None:
+        refusal = _Refusal(UNRECOVERABLE, detail=f"{words_of(lost)}; {ADVICE}")
+    verdict = _verdict(None, append, now, refusal, rules_version)
+    return verdict.model_copy(update={"current_seq": lost.known_seq})
 
 
 def overruled(

@@ -4,6 +4,7 @@ Each touched session is folded in a copy of its state, so a batch that is refuse
 that cannot be written, has changed nothing.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,15 +12,24 @@ from typing import NamedTuple
 from foldline.errors import DecodeError, LogFormatError
 from foldline.processors import event_rows as rows
 from foldline.processors.batch import PAUSES, Change, record
+from foldline.processors.event_cut import (
+    LostTouched,
+    put_event,
+    put_gap,
+    put_head,
+    with_next,
+)
 from foldline.processors.event_rows import Head, seq_key, text_key
 from foldline.processors.fold import copy_of, initial
 from foldline.processors.restore import broken, misplaced
 from foldline.processors.rocks import Batch
 from foldline.processors.state_codec import encode_state
+from foldline.processors.stored import StoredEvent
 from foldline.schemas.codec import Codec
 from foldline.schemas.events import SessionCreated
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
+from foldline.schemas.topic_records import LostSession
 
 KEPT_STATE_EVENTS = 32
 """After how many events of a session its state is written again: what a read of a
@@ -72,20 +82,33 @@ class _Touched:
     rests: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     first_seq: int = 0
+    gap: LostSession | None = None
+    older: list[StoredEvent] = field(default_factory=list[StoredEvent])
+    """Events that the published state covers from which the session goes on."""
+
+    @property
+    def base_seq(self) -> int:
+        """The seq of that state; 0 for none."""
+        return self.before.head.base_seq if self.before else 0
 
 
 @dataclass(slots=True)
 class Intake:
     """A batch that is being taken in.
 
-    `entry_of` gives a session's head as it was before, `event_at` an event's row.
+    `entry_of` gives a session's head as it was before, `event_at` an event's row,
+    `gap_of` the head of a session that has had events deleted, and which.
     """
 
     ways: Ways
     entry_of: Callable[[str], Entry | None]
     event_at: Callable[[str, int], tuple[int, bytes] | None]
+    gap_of: Callable[[str], tuple[Head, LostSession] | None]
     duplicates: int = 0
     _touched: dict[str, _Touched] = field(default_factory=dict[str, _Touched])
+    _lost: dict[str, tuple[LostTouched, Head]] = field(
+        default_factory=dict[str, tuple[LostTouched, Head]]
+    )
 
     @property
     def new_sessions(self) -> int:
@@ -95,7 +118,16 @@ class Intake:
     @property
     def new_events(self) -> int:
         """How many events it adds."""
-        return sum(len(touched.change.events) for touched in self._touched.values())
+        whole = sum(
+            len(touched.change.events) + len(touched.older)
+            for touched in self._touched.values()
+        )
+        return whole + sum(len(touched.events) for touched, _ in self._lost.values())
+
+    @property
+    def changed(self) -> set[str]:
+        """The sessions of which it has something new."""
+        return set(self._touched) | set(self._lost)
 
     def take(self, one: EventRecord) -> None:
         """Take in the next record.
@@ -108,11 +140,14 @@ class Intake:
             recorded = self.ways.codec.decode_structure(one.schema_id, one.body)
         except (UnicodeDecodeError, DecodeError) as error:
             raise LogFormatError(self.ways.url, f"offset {one.offset}: {error}") from error
-        touched = self._touched.get(session_id) or self._begin(session_id)
+        touched = self._touched.get(session_id)
+        if touched is None:
+            if self._is_of_lost(session_id, recorded):
+                return
+            touched = self._begin(session_id)
         state, seq = touched.change.state, recorded.seq
         if state.seq and seq <= state.seq:
             self._compare(touched, session_id, recorded)
-            self.duplicates += 1
             return
         reason = _why_not(state, session_id, recorded)
         if reason:
@@ -135,20 +170,46 @@ class Intake:
             return _Touched(Change(initial(session_id)), None)
         touched = _Touched(Change(copy_of(entry.state)), entry)
         touched.labels, touched.first_seq = entry.head.labels, entry.head.first_seq
+        if entry.head.base_seq and (found := self.gap_of(session_id)) is not None:
+            touched.gap = found[1]
         return touched
 
+    def _is_of_lost(self, session_id: str, recorded: Recorded) -> bool:
+        """Whether the session is lost; then its event is only kept."""
+        touched = self._lost.get(session_id)
+        if touched is None:
+            found = self.gap_of(session_id)
+            if found is None or not found[0].is_lost:
+                return False
+            touched = self._lost[session_id] = LostTouched(*found), found[0]
+        touched[0].take(recorded)
+        return True
+
     def _compare(self, touched: _Touched, session_id: str, recorded: Recorded) -> None:
-        """A repeated record is dropped, if it is one."""
+        """A repeated record is dropped, if it is one, or is one that was not here yet."""
         known = next(
             ((e.schema_id, e.body) for e in touched.change.events if e.seq == recorded.seq),
             None,
         ) or self.event_at(session_id, recorded.seq)
+        if known is None and touched.gap is not None and recorded.seq <= touched.base_seq:
+            state = touched.change.state
+            digest = hashlib.sha256(recorded.body).digest()
+            if recorded.seq == state.seq and digest != state.chain_head:
+                reason = "it is not the event that its published state saw"
+                raise broken(self.ways.url, session_id, recorded.seq, reason)
+            event = StoredEvent(recorded.seq, recorded.schema_id, recorded.body)
+            touched.older.append(event)
+            self._touched[session_id] = touched
+            return
+        self.duplicates += 1
         if known != (recorded.schema_id, recorded.body):
             reason = "another event is recorded under this seq"
             raise broken(self.ways.url, session_id, recorded.seq, reason)
 
     def finish(self, batch: Batch) -> Mapping[str, Entry]:
         """Put every row into a batch; the new heads."""
+        for lost, before in self._lost.values():
+            lost.finish(batch, before)
         return {
             session_id: _finish(batch, touched)
             for session_id, touched in self._touched.items()
@@ -169,19 +230,20 @@ def _finish(batch: Batch, touched: _Touched) -> Entry:
     """The rows of one session."""
     change, state, before = touched.change, touched.change.state, touched.before
     session = text_key(state.session_id)
-    for event in change.events:
-        value = rows.pack_event(event.schema_id, event.body)
-        batch.put(rows.EVENT + session + seq_key(event.seq), value)
+    for event in (*touched.older, *change.events):
+        put_event(batch, state.session_id, event)
+    if touched.gap is not None and not touched.gap.next_seq:
+        seq = next(event.seq for event in (*touched.older, *change.events))
+        put_gap(batch, with_next(touched.gap, seq))
     for kept in change.snapshots:
         batch.put(rows.SNAPSHOT + session + seq_key(kept.seq), kept.digest + kept.body)
-    head = rows.head_of(state, first_seq=touched.first_seq, labels=touched.labels)
-    batch.put(rows.HEAD + session, rows.encode_row(head))
-    places = head.places(session)
-    old = before.places if before else frozenset[bytes]()
-    for key in old - places:
-        batch.delete(key)
-    for key in places - old:
-        batch.put(key, b"")
+    head = rows.head_of(
+        state,
+        first_seq=touched.first_seq,
+        labels=touched.labels,
+        base_seq=touched.base_seq,
+    )
+    places = put_head(batch, head, before.places if before else frozenset[bytes]())
     kept_seq = before.kept_seq if before else 0
     if touched.rests or state.seq - kept_seq >= KEPT_STATE_EVENTS:
         keep(batch, state)

@@ -6,6 +6,7 @@
 | `e` session seq | schema id (4 bytes), Avro body |
 | `n` session seq | SHA-256 of a snapshot, its body |
 | `c` session | a recent state, not always the newest |
+| `g` session | which of its events were deleted before they were read |
 | `h` session | the head: what listings and the index say |
 | `r` status recorded_at session | nothing: by last activity |
 | `t` tenant status recorded_at session | nothing: the same of one tenant |
@@ -32,9 +33,13 @@ EVENT = b"e"
 SNAPSHOT = b"n"
 STATE = b"c"
 HEAD = b"h"
+GAP = b"g"
 RECENT = b"r"
 RECENT_OF_TENANT = b"t"
 MEMBER = b"x"
+
+LOST = "UNRECOVERABLE"
+"""The status of a session whose state nobody knows."""
 
 PENDING = "pending"
 PARENT = "parent"
@@ -84,6 +89,8 @@ class Meta(MetaRow, array_like=True):
     next_offset: int = 0
     sessions: int = 0
     events: int = 0
+    gaps: int = 0
+    """How many sessions have had events deleted."""
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -108,6 +115,13 @@ class Head(msgspec.Struct, array_like=True):
     pending: int
     """How many requests (permission, input) wait for an answer."""
     labels: tuple[tuple[str, str], ...]
+    base_seq: int = 0
+    """The seq of a published snapshot that it goes on from; 0: its events are all here."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody knows its state."""
+        return self.status == LOST
 
     def stored(self) -> StoredSession:
         """As verify sees it."""
@@ -145,11 +159,20 @@ def decode_head(data: bytes) -> Head:
 
 
 def head_of(
-    state: SessionState, *, first_seq: int, labels: tuple[tuple[str, str], ...]
+    state: SessionState,
+    *,
+    first_seq: int,
+    labels: tuple[tuple[str, str], ...],
+    base_seq: int = 0,
 ) -> Head:
     """The head that a state gives."""
-    fields = index_fields(state)
-    return Head(*fields, first_seq=first_seq, pending=len(state.requests), labels=labels)
+    return Head(
+        *index_fields(state),
+        first_seq=first_seq,
+        pending=len(state.requests),
+        labels=labels,
+        base_seq=base_seq,
+    )
 
 
 def labels_in(recorded: Recorded) -> tuple[tuple[str, str], ...] | None:

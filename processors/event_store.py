@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from foldline.errors import DecodeError, TableCorruptError
+from foldline.processors import event_cut
 from foldline.processors import event_rows as rows
 from foldline.processors.event_intake import Entry, EventRecord, Intake, Ways, keep
 from foldline.processors.event_rows import Meta, text_key
 from foldline.processors.fold import copy_of
 from foldline.processors.log import SessionSummary
+from foldline.processors.lost_sessions import decode_lost
 from foldline.processors.restore import Source, broken, carry_on, restore
 from foldline.processors.rocks import (
     META,
@@ -40,8 +42,13 @@ from foldline.processors.stored import (
     StoredSnapshot,
 )
 from foldline.schemas.state import STATUSES, SessionState
+from foldline.schemas.topic_records import LostSession
 
 _Row = TypeVar("_Row")
+_Known = TypeVar("_Known", SessionState, LostSession)
+
+TAKEN_OVER = 500
+"""How many sessions are written at once that go on from what the workers know."""
 
 STORE_FORMAT = 1
 """The version of the rows, beside the layout of states."""
@@ -108,7 +115,7 @@ class EventStore:
             LogFormatError: a hole, or an event that is not the one recorded there; it
                 names session and seq. Nothing of the batch is kept.
         """
-        intake = Intake(self._ways, self._entry, self._event_at)
+        intake = Intake(self._ways, self._entry, self._event_at, self._gap_of)
         for one in records:
             if one.offset >= self.next_offset:
                 intake.take(one)
@@ -136,6 +143,7 @@ class EventStore:
             next_offset,
             self._meta.sessions + intake.new_sessions,
             self._meta.events + intake.new_events,
+            self._meta.gaps,
         )
         batch.put(META, rows.encode_row(meta))
         self._rocks.write(batch)
@@ -147,7 +155,7 @@ class EventStore:
             self._heads[session_id] = entry
             self._heads.move_to_end(session_id)
         self.next_offset = next_offset
-        return set(heads)
+        return intake.changed
 
     def _leaving(self, coming: Container[str]) -> list[str]:
         """Heads that leave memory: the longest unused, none that a batch has touched."""
@@ -158,6 +166,86 @@ class EventStore:
     def advance(self, offset: int) -> None:
         """Say that nothing is below an offset that is not taken in (markers only)."""
         self.next_offset = max(self.next_offset, offset)
+
+    # --- what was deleted before it was read -----------------------------------------
+
+    def go_on_behind(
+        self,
+        first_offset: int,
+        states: Iterable[SessionState],
+        lost: Callable[[], Iterable[LostSession]],
+    ) -> None:
+        """Go on at the first record that is left, from what the workers know.
+
+        Args:
+            first_offset: its offset.
+            states: the published states: of every session with an event below it that is
+                not lost.
+            lost: gives the sessions that are lost, once the states are taken in.
+        """
+        cut = (self.next_offset, first_offset)
+        self._heads.clear()
+        for some in batched(states):
+            self._take_over(some, cut, event_cut.put_whole)
+        for some in batched(lost()):
+            self._take_over(some, cut, event_cut.put_lost)
+        meta = self._meta
+        batch = Batch()
+        self._write_meta(batch, first_offset, meta.sessions, meta.gaps)
+        self.next_offset = first_offset
+
+    def _take_over(
+        self,
+        some: Sequence[_Known],
+        cut: tuple[int, int],
+        put: Callable[[Batch, _Known, rows.Head | None], None],
+    ) -> None:
+        """Write some sessions that have events which are not here."""
+        batch = Batch()
+        sessions, gaps = self._meta.sessions, self._meta.gaps
+        newest = {one.session_id: one for one in some}
+        for one in newest.values():
+            before = self.head(one.session_id)
+            if isinstance(one, SessionState) and before and before.seq >= one.seq:
+                continue
+            put(batch, one, before)
+            known = self._gap_of(one.session_id)
+            gap = event_cut.gap_between(one.session_id, one.tenant, before, cut=cut)
+            event_cut.put_gap(batch, known[1] if known else gap)
+            sessions += before is None
+            gaps += known is None
+        self._write_meta(batch, self._meta.next_offset, sessions, gaps)
+
+    def _write_meta(self, batch: Batch, next_offset: int, sessions: int, gaps: int) -> None:
+        meta = Meta(self._meta.identity, next_offset, sessions, self._meta.events, gaps)
+        batch.put(META, rows.encode_row(meta))
+        self._rocks.write(batch)
+        self._meta = meta
+
+    def _gap_of(self, session_id: str) -> tuple[rows.Head, LostSession] | None:
+        """The head of a session that has had events deleted, and which; else None."""
+        if not self._meta.gaps:
+            return None
+        head = self.head(session_id)
+        if head is None:
+            return None
+        data = self._rocks.get(rows.GAP + text_key(session_id))
+        return None if data is None else (head, self._decoded(decode_lost, data))
+
+    def _refuse_lost(self, session_id: str, at_seq: int | None) -> None:
+        """Refuse a state that rests on what was deleted.
+
+        Raises:
+            SessionTruncatedError: it does.
+        """
+        found = self._gap_of(session_id)
+        if found is None:
+            return
+        head, gap = found
+        is_known = not head.is_lost or (at_seq is not None and at_seq <= gap.known_seq)
+        if is_known and not (gap.known_seq < (at_seq or head.seq) < head.base_seq):
+            return
+        raise event_cut.truncated(gap, self._ways.url, unrecoverable=head.is_lost)
 
     # --- reading ---------------------------------------------------------------------
 
@@ -178,6 +266,8 @@ class EventStore:
         head = entry.head if entry else self.head(session_id)
         if head is None:
             return None
+        if entry is None or head.base_seq:
+            self._refuse_lost(session_id, at_seq)
         if at_seq is None or at_seq == head.seq:
             if entry is not None:
                 return copy_of(entry.state)
@@ -191,14 +281,14 @@ class EventStore:
             return copy_of(entry.state)
         if not head.first_seq <= at_seq < head.seq:
             return None
-        return restore(self._source(session_id, at_seq))
+        return restore(self._source(session_id, at_seq, base_seq=head.base_seq))
 
     def _restored(self, session_id: str, head: rows.Head | None = None) -> Entry | None:
         """The head from the rows: a state that was kept and the events after it."""
         head = head or self.head(session_id)
         if head is None:
             return None
-        source = self._source(session_id, head.seq)
+        source = self._source(session_id, head.seq, base_seq=head.base_seq)
         data = self._rocks.get(rows.STATE + text_key(session_id))
         kept = None if data is None else self._decoded(decode_state, data)
         state: SessionState | None = None
@@ -211,21 +301,41 @@ class EventStore:
         places = head.places(text_key(session_id))
         return Entry(state, head, kept.seq if kept else 0, places)
 
-    def _source(self, session_id: str, upto_seq: int) -> Source:
+    def _source(self, session_id: str, upto_seq: int, *, base_seq: int) -> Source:
         return Source(
             self._ways.url,
             session_id,
             self._ways.codec,
             self._snapshots(session_id, upto_seq=upto_seq, reverse=True),
-            lambda after: self.stored_events(
-                session_id, after_seq=after, upto_seq=upto_seq
-            ),
+            lambda after: self._events(session_id, after_seq=after, upto_seq=upto_seq),
+            base_seq,
         )
 
     def stored_events(
         self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
     ) -> Iterator[StoredEvent]:
-        """Events with after_seq < seq <= upto_seq, undecoded, in order."""
+        """Events with after_seq < seq <= upto_seq, undecoded, in order.
+
+        Raises:
+            SessionTruncatedError: some of them were deleted; those before were given.
+        """
+        events = self._events(session_id, after_seq=after_seq, upto_seq=upto_seq)
+        found = self._gap_of(session_id) if self._meta.gaps else None
+        if found is None:
+            return events
+        head, gap = found
+        return event_cut.without_holes(
+            events,
+            gap,
+            event_cut.truncated(gap, self._ways.url, unrecoverable=head.is_lost),
+            after_seq=after_seq,
+            upto_seq=upto_seq,
+            base_seq=head.base_seq,
+        )
+
+    def _events(
+        self, session_id: str, *, after_seq: int, upto_seq: int | None
+    ) -> Iterator[StoredEvent]:
         last = rows.MAX_SEQ - 1 if upto_seq is None else upto_seq
         for key, value in self._of_session(
             rows.EVENT, session_id, max(after_seq, -1) + 1, last
@@ -288,7 +398,8 @@ class EventStore:
         return sorted(heads, key=rows.order_of, reverse=True)
 
     def _recent(self, listing: rows.Listing) -> Iterator[rows.Head]:
-        statuses = STATUSES if listing.status is None else (listing.status,)
+        every = (*STATUSES, rows.LOST)
+        statuses = every if listing.status is None else (listing.status,)
         ways = [self._recent_of(listing, status) for status in statuses]
         for _, session_id in heapq.merge(*ways, reverse=True):
             head = self.head(session_id)
@@ -341,3 +452,10 @@ def open_store(folder: Path, *, log_id: str, partition: int, ways: Ways) -> Even
         folder,
         lambda: EventStore.open(folder, log_id=log_id, partition=partition, ways=ways),
     )
+
+
+def batched(found: Iterable[_Row]) -> Iterator[list[_Row]]:
+    """So many as are written at once."""
+    rest = iter(found)
+    while some := list(islice(rest, TAKEN_OVER)):
+        yield some

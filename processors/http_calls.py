@@ -14,9 +14,11 @@ import httpx2
 from foldline.errors import (
     AccessRefusedError,
     AnotherNodeError,
+    FoldlineError,
     LogFormatError,
     LogUnavailableError,
     RefusedRequestError,
+    SessionTruncatedError,
 )
 from foldline.processors.http_wire import API
 from foldline.settings import Settings
@@ -41,6 +43,7 @@ _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 _NOTHING = frozenset({404})
 _ANOTHER_NODE = 421
+_TRUNCATED = 410
 
 READY = "/readyz"
 """Where a service says how far its partitions are, with status 200 or 503."""
@@ -189,7 +192,7 @@ def detail_of(answer: httpx2.Response) -> str:
         return f"status {answer.status_code}"
 
 
-def refusal_of(url: str, answer: httpx2.Response) -> RefusedRequestError:
+def refusal_of(url: str, answer: httpx2.Response) -> FoldlineError:
     """The error of an answer that says no."""
     said = _problem_of(answer)
     try:
@@ -201,8 +204,19 @@ def refusal_of(url: str, answer: httpx2.Response) -> RefusedRequestError:
                 partitions=int(said["partitions"]),
                 served=[int(partition) for partition in said["served"]],
             )
+        if answer.status_code == _TRUNCATED:
+            return SessionTruncatedError(
+                str(said["session_id"]),
+                topic=str(said["topic"]),
+                tenant="",
+                known_seq=int(said["known_seq"]),
+                next_seq=int(said["next_seq"]),
+                needed=int(said["from_offset"]),
+                low=int(said["to_offset"]),
+                unrecoverable=bool(said["unrecoverable"]),
+            )
     except (LookupError, TypeError, ValueError):
-        pass  # a 421 of something else on the way
+        pass  # a 421 or 410 of something else on the way
     return RefusedRequestError(
         url,
         status=answer.status_code,

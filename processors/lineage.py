@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
-from foldline.errors import LineageError, SessionNotFoundError
+from foldline.errors import LineageError, SessionNotFoundError, SessionTruncatedError
 from foldline.processors.log import Log
 from foldline.processors.restore import OTHER_HASH, broken
 from foldline.processors.stored import AuditableLog, StoredEvent, StoredSession
@@ -26,6 +26,8 @@ from foldline.schemas.state import SessionState
 
 ANCESTORS_MAX = 1_000
 """How many ancestors a session's history may have."""
+
+NOT_HERE = "there is no such session here"
 
 
 class HasSeq(Protocol):
@@ -121,10 +123,13 @@ def lineage_from(state: SessionState, state_of: StateOf) -> Lineage:
         if len(stretches) > ANCESTORS_MAX:
             reason = f"it has more than {ANCESTORS_MAX} ancestors"
             raise LineageError(state.session_id, parent_id, reason)
-        parent = state_of(parent_id)
+        try:
+            parent = state_of(parent_id)
+        except SessionTruncatedError as error:
+            reason = str(error) if error.tenant in ("", state.tenant) else NOT_HERE
+            raise LineageError(child.session_id, parent_id, reason) from error
         if parent is None or parent.tenant != state.tenant:
-            reason = "there is no such session here"
-            raise LineageError(child.session_id, parent_id, reason)
+            raise LineageError(child.session_id, parent_id, NOT_HERE)
         if not parent.fork_seq < child.fork_seq <= parent.seq:
             reason = (
                 f"it has events {parent.fork_seq + 1} to {parent.seq}, none at "

@@ -10,6 +10,7 @@ of the state just before a CheckpointCreated lets `verify` look its hash up; on 
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from foldline.errors import (
     DecodeError,
@@ -17,7 +18,7 @@ from foldline.errors import (
     NoAppendError,
     RegistryUnavailableError,
 )
-from foldline.processors.admission import JUDGES, admit, log_time, overruled
+from foldline.processors.admission import JUDGES, admit, log_time, overruled, unrecoverable
 from foldline.processors.fold import fold_in
 from foldline.processors.kafka_records import (
     Incoming,
@@ -26,7 +27,7 @@ from foldline.processors.kafka_records import (
     schema_id_of,
     take_append,
 )
-from foldline.processors.partition_answers import Answers, HeaderMap
+from foldline.processors.partition_answers import Answers, HeaderMap, lost_record
 from foldline.processors.partition_shapes import (
     Counters,
     Flush,
@@ -37,7 +38,7 @@ from foldline.processors.partition_shapes import (
     Rules,
 )
 from foldline.processors.restore import broken, misplaced
-from foldline.processors.snapshot_lag import DirtyIndex
+from foldline.processors.snapshot_lag import DirtyIndex, InputMarks
 from foldline.processors.state_overlay import StateOverlay, StateTable
 from foldline.schemas.codec import MAX_EVENT_BYTES, Codec, frame
 from foldline.schemas.events import type_of
@@ -49,6 +50,7 @@ from foldline.schemas.state import FOLD_VERSION, SessionState
 from foldline.schemas.topic_records import (
     CONTROL_KEY,
     LOW_WATER_KEY,
+    LostSession,
     LowWater,
     RulesInForce,
 )
@@ -73,6 +75,10 @@ LIKES_KEPT = 4096
 MAX_SNAPSHOT_BYTES = MAX_RECORD_BYTES - 10_000
 """The largest snapshot, without key and overhead. The lists of a state are bounded, but
 ids of 512 characters in every one of them would make it larger."""
+
+OWED_AT_ONCE = 500
+"""How many records about lost sessions, and as many snapshots that only the table has,
+one batch publishes."""
 
 NO_RULES = "no rules in force: foldline topics upgrade"
 
@@ -130,6 +136,9 @@ class Partition:
         self._states = StateOverlay(table, max_cached=limits.cached_sessions)
         self._dirty = DirtyIndex(dirty or {})
         self._answers = Answers(index, partitions=partitions, ids=ids)
+        self._inputs = InputMarks()
+        self._owed: dict[str, LostSession] = {}
+        self._first_event = 0
         self._at_input = position.input_offset
         self._at_event = position.event_offset
         self._at_rules = position.rules
@@ -143,6 +152,7 @@ class Partition:
         self._rules = self._at_rules
         self._controlled = False
         self._offsets: list[int] | None = None
+        self._told: list[str] = []
         self._answers.counters = Counters()
 
     @property
@@ -178,6 +188,55 @@ class Partition:
         """Whether so many states wait for the table that it should be written now."""
         return self._states.full
 
+    # --- what is lost -----------------------------------------------------------------
+
+    @property
+    def lost_sessions(self) -> int:
+        """How many of its sessions are lost."""
+        return self._states.lost_count
+
+    @property
+    def owes(self) -> bool:
+        """Whether it has something to publish though no append comes.
+
+        What says that a session is lost, and states whose events `events` has no more:
+        until then only this worker knows.
+        """
+        oldest = self._dirty.oldest()
+        return bool(self._owed) or (oldest is not None and oldest[1] < self._first_event)
+
+    @property
+    def owed(self) -> Sequence[LostSession]:
+        """The lost sessions of which nothing is published yet."""
+        return tuple(self._owed.values())
+
+    def begins_at(self, first_event: int) -> None:
+        """Say during a restore that `events` has nothing below an offset any more."""
+        self._first_event = first_event
+        self._at_event = max(self._at_event, first_event)
+
+    def state(self, session_id: str) -> SessionState | None:
+        """The state of a session as it is committed or refolded; not to be changed."""
+        return self._states.get(session_id)
+
+    def lost(self, session_id: str) -> LostSession | None:
+        """What is missing of a session that is lost; None for any other."""
+        return self._states.lost(session_id)
+
+    def lose(self, lost: LostSession) -> None:
+        """Mark a session as lost, during a restore: its state is no more."""
+        self._states.lose(lost)
+        self._dirty.forget(lost.session_id)
+        self.owe(lost)
+
+    def owe(self, lost: LostSession) -> None:
+        """Publish with the next batch that a session is lost."""
+        self._owed[lost.session_id] = lost
+
+    def note_inputs(self, event_offset: int, input_offset: int) -> None:
+        """Say during a restore that events from there on were asked for from there on."""
+        self._inputs.note(event_offset, input_offset)
+
     # --- restoring --------------------------------------------------------------------
 
     def refold(self, schema_id: int, body: bytes, offset: int, append_offset: int) -> None:
@@ -196,17 +255,24 @@ class Partition:
         session_id, seq = recorded.envelope.session_id, recorded.envelope.seq
         if not self._states.known(session_id) and self._place(session_id) != self.index:
             raise broken(_URL, session_id, seq, f"it is in partition {self.index}")
-        state = self._states.refolding(session_id)
-        if seq > state.seq:
-            reason = _misplaced(state, recorded)
-            if reason:
-                raise broken(_URL, session_id, seq, reason)
-            fold_in(state, recorded)
-            self._dirty.refolded(session_id, offset)
+        if self._states.known(session_id) or self._states.lost(session_id) is None:
+            self._refold(recorded, offset)
+        self._inputs.note(offset, append_offset)
         self._folded += 1
         self._at_event = offset + 1
         self._at_input = self._input_offset = max(self._at_input, append_offset + 1)
         self._low = self._dirty.low_water(self._at_event)
+
+    def _refold(self, recorded: Recorded, offset: int) -> None:
+        session_id, seq = recorded.envelope.session_id, recorded.envelope.seq
+        state = self._states.refolding(session_id)
+        if seq <= state.seq:
+            return
+        reason = _misplaced(state, recorded)
+        if reason:
+            raise broken(_URL, session_id, seq, reason)
+        fold_in(state, recorded)
+        self._dirty.refolded(session_id, offset)
 
     def resume(self, input_offset: int, *, rules: Rules | None = None) -> None:
         """End a restore: `appends` goes on here, unless the last event's append is later.
@@ -262,7 +328,12 @@ class Partition:
                 "foreign_key", "the key is not the envelope's session_id", MISROUTED
             )
         now = log_time(state, record.timestamp_us)
-        verdict, envelope = admit(state, append, now=now, rules_version=self._rules.version)
+        version = self._rules.version
+        if state is None and (lost := self._states.lost(session_id)) is not None:
+            verdict = unrecoverable(lost, append, now=now, rules_version=version)
+            self._answers.refused(outcome, record, headers, append, verdict)
+            return
+        verdict, envelope = admit(state, append, now=now, rules_version=version)
         if envelope is None:
             self._answers.refused(outcome, record, headers, append, verdict)
             return
@@ -347,20 +418,17 @@ class Partition:
     def due_snapshots(self) -> list[Outgoing]:
         """Snapshots that the lag makes due after the batch's fold, and the new low water.
 
-        They belong into the same transaction. A low-water record is the last of them,
-        and stands alone where only a control record came into force. To be asked once,
-        after the last `admit` of the batch.
+        Before them, what is owed: which sessions are lost. They belong into the same
+        transaction. A low-water record is the last of them, and stands alone where only
+        a control record came into force. To be asked once, after the last `admit` of the
+        batch.
         """
-        counters = self._answers.counters
         before = self._at_event
-        end = before + counters.events
-        due: list[Outgoing] = []
+        end = before + self._answers.counters.events
+        due = self._tell()
         while (oldest := self._dirty.oldest()) is not None:
             session_id, offset = oldest
-            if end - offset <= self._lag_limit:
-                break
-            if not self._dirty.may_spend:
-                counters.starved += 1
+            if not self._is_due(offset, end=end):
                 break
             snapshot = self._snapshot(session_id)
             if snapshot is not None:
@@ -368,6 +436,22 @@ class Partition:
         if due or self._controlled:
             due.append(self._low_water(self._dirty.low_water(before)))
         return due
+
+    def _is_due(self, offset: int, *, end: int) -> bool:
+        """Whether a session that is dirty since an offset is published now."""
+        counters = self._answers.counters
+        if offset < self._first_event:  # only the table has its state
+            return counters.snapshots < OWED_AT_ONCE
+        if end - offset <= self._lag_limit:
+            return False
+        counters.starved += not self._dirty.may_spend
+        return self._dirty.may_spend
+
+    def _tell(self) -> list[Outgoing]:
+        """Records of lost sessions, so many as one batch publishes."""
+        self._told = list(islice(self._owed, OWED_AT_ONCE))
+        schema_id = self._ids.lost_session
+        return [lost_record(self._owed[one], schema_id) for one in self._told]
 
     def _snapshot(self, session_id: str) -> Outgoing | None:
         """A session's snapshot; None if it is larger than a record may be."""
@@ -385,6 +469,10 @@ class Partition:
         return Outgoing(self.index, session_id.encode(), value)
 
     def _low_water(self, low: int) -> Outgoing:
+        """The mark. It stays below what is owed and not told: it would be forgotten."""
+        told = set(self._told)
+        untold = (lost.from_offset for id_, lost in self._owed.items() if id_ not in told)
+        low = min(low, *untold) if len(self._owed) > len(told) else low
         mark = LowWater(
             partition=self.index,
             fold_version=FOLD_VERSION,
@@ -392,6 +480,7 @@ class Partition:
             input_offset=self._input_offset,
             rules_version=self._rules.version,
             schema_ids=tuple(sorted(self._rules.schema_ids)),
+            low_input_offset=self._inputs.under(low),
         )
         value = frame_record(self._ids.low_water, mark)
         return Outgoing(self.index, LOW_WATER_KEY, value)
@@ -410,6 +499,10 @@ class Partition:
         offsets = self._offsets or []
         if len(offsets) != counters.events:
             raise ValueError(f"{len(offsets)} offsets of {counters.events} events")
+        if offsets:
+            self._inputs.note(offsets[0], self._at_input)
+        for session_id in self._told:
+            del self._owed[session_id]
         self._dirty.commit(offsets)
         self._states.commit()
         self.counters.add(counters)
@@ -418,6 +511,8 @@ class Partition:
         self._at_input = self._input_offset
         self._at_rules = self._rules
         self._low = self._dirty.low_water(self._at_event)
+        if not self._owed:
+            self._inputs.forget_below(self._low)
         self._forget_batch()
 
     def drop(self) -> None:
@@ -434,12 +529,13 @@ class Partition:
         Only what is committed: an open batch may go on meanwhile.
         """
         position = self.position
-        if position == self._flushed_position:
+        if position == self._flushed_position and not self._states.has_lost:
             return None
         self._handed_position = position
         self._folded_handed = self._folded
         dirty, clean = self._dirty.hand_over()
-        return Flush(position, self._states.hand_over(), dirty, clean)
+        states, lost = self._states.hand_over(), self._states.hand_over_lost()
+        return Flush(position, states, dirty, clean, lost)
 
     def flushed(self) -> None:
         """The last `flush` is in the table: its states may leave the memory."""

@@ -27,7 +27,13 @@ from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import type_of
 from foldline.schemas.record_codec import frame_record
 from foldline.schemas.recorded import Append
-from foldline.schemas.topic_records import DeadLetter, Header, RefusedAppend
+from foldline.schemas.topic_records import (
+    LOST_KEY,
+    DeadLetter,
+    Header,
+    LostSession,
+    RefusedAppend,
+)
 from foldline.schemas.verdicts import (
     DUPLICATE,
     MISROUTED,
@@ -178,6 +184,12 @@ class Answers:
     def _reject(self, outcome: Outcome, record: Incoming, value: bytes) -> None:
         key = record.key if record.key and len(record.key) <= MAX_KEY_BYTES else NO_KEY
         outcome.rejected.append(Outgoing(self._index, key, value))
+
+
+def lost_record(lost: LostSession, schema_id: int) -> Outgoing:
+    """What says in `snapshots` that a session is lost."""
+    key = LOST_KEY + lost.session_id.encode()
+    return Outgoing(lost.partition, key, frame_record(schema_id, lost))
 
 
 MAX_KEY_BYTES = 8_192

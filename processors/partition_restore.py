@@ -10,9 +10,12 @@ turns out to be wrong is set aside, never patched, and the next one is tried:
 `appends`; older than the low-water mark |
 | snapshots, from the low-water mark on | none; a mark beyond the end of `events`; a state \
 that does not fit the events after it |
-| `events` alone | never: a hole, or events that were deleted, stop the partition |
+| `events` alone | never: a hole stops the partition; so do deleted events, where there \
+were snapshots that did not fit |
 
-A single snapshot that is no good costs that session a fold from its first event.
+A single snapshot that is no good costs that session a fold from its first event. Events
+that were deleted above where step 3 begins cost the sessions that had them, and no
+others (`foldline.processors.partition_losses`).
 """
 
 import hashlib
@@ -31,7 +34,8 @@ from foldline.errors import (
 )
 from foldline.faults import crash_point
 from foldline.processors.kafka_records import Headers, append_offset_of
-from foldline.processors.partition import Limits, Partition, Position, Rules
+from foldline.processors.partition import Flush, Limits, Partition, Position, Rules
+from foldline.processors.partition_losses import Losses
 from foldline.processors.partition_source import PartitionSource
 from foldline.processors.restore_ways import Progress, Restored, RestoreWays
 from foldline.processors.rules_lookup import find_rules
@@ -74,7 +78,7 @@ def restore_partition(
     misses the events that the offset covers.
 
     Raises:
-        LogTruncatedError: events are gone that are needed.
+        LogTruncatedError: events are gone, and what they led to is not to be trusted.
         LogFormatError: a hole in `events`, or a record that is none.
         LogUnavailableError, RegistryUnavailableError: not now; to be tried again.
         RestoreCancelledError: the partition is not ours any more.
@@ -117,6 +121,8 @@ class _Restore:
         self._table: Table
         self._basis = TABLE
         self._heads: dict[bytes, bytes] | None = None
+        self._losses: Losses | None = None
+        self._is_misfit = False
         self.refolded = self.skipped = 0
 
     def run(self, table: Table) -> tuple[Partition, Table]:
@@ -130,6 +136,7 @@ class _Restore:
                     if self._basis == EVENTS:
                         raise
                     self._warn(f"{error}; begun again with less")
+                    self._is_misfit = True
                     self._set_aside("it does not fit")
                     self._basis += 1
         except BaseException:
@@ -145,12 +152,15 @@ class _Restore:
         rules = self._rules(position, low)
         self._ways.schemas.fetch(rules.schema_ids)
         self._ways.codec.warm_up(rules.schema_ids)
-        partition = self._partition(position)
+        partition = self._begun(position, low)
         if topic.bad and self._basis == SNAPSHOTS:
             self._refold_sessions(partition, topic.bad, first, position.event_offset)
-        self._need(first, position.event_offset)
-        self._refold(partition, position.event_offset)
-        self._check_heads()
+        if position.event_offset < first:
+            self._cut(partition, position, first, low, rules)
+        partition.begins_at(first)
+        self._refold(partition, max(position.event_offset, first))
+        self._settle(partition)
+        self._check_heads(partition)
         partition.resume(self._next_input(position), rules=rules)
         self._check_input(partition.position.input_offset)
         return partition
@@ -213,10 +223,14 @@ class _Restore:
             self._table.load(topic.states(self._step))
             if topic.low is not None and topic.low.low <= self._end:
                 self._heads = {}
+                self._table.lose(topic.lost.values())
+                for session_id in topic.lost:
+                    topic.bad.pop(session_id, None)
                 rules = Rules(topic.low.rules_version, frozenset(topic.low.schema_ids))
                 return Position(topic.low.input_offset, topic.low.low, rules)
             if self._table.sessions:
                 self._warn("its snapshots are of another log, or without a mark: ignored")
+                self._is_misfit = True
                 self._set_aside("snapshots of another log")
             self._basis = EVENTS
         self._heads = None
@@ -262,7 +276,80 @@ class _Restore:
     def _set_aside(self, reason: str) -> None:
         self._table = set_aside_table(self._table, reason=reason)
 
+    # --- what was deleted ------------------------------------------------------------
+
+    def _cut(
+        self,
+        partition: Partition,
+        position: Position,
+        first: int,
+        low: LowWater | None,
+        rules: Rules,
+    ) -> None:
+        """Find the sessions that had events between the position and the first event.
+
+        Raises:
+            LogTruncatedError: there are states of these events somewhere, which this
+                restore cannot or must not use: nobody is lost for that.
+        """
+        needed = position.event_offset
+        if self._basis == EVENTS and (self._is_misfit or self._marks_of_other_folds()):
+            raise LogTruncatedError(self._names.events, self._index, needed, first)
+        start = low.low_input_offset if low is not None else 0
+        if self._basis == TABLE:
+            start = position.input_offset
+        first_append = self._source.first_offset(self._names.appends)
+        self._warn(f"{self._names.events} begins at {first}, {needed} is needed")
+        self._losses = losses = Losses(
+            partition,
+            self._ways.codec,
+            from_offset=needed,
+            to_offset=first,
+            is_complete=first_append <= start,
+            warn=self._warn,
+        )
+        upto = self._answered_upto(first, position)
+        self._begin("appends", max(upto - start, 0))
+        start = max(start, first_append)
+        for message in self._source.records(self._names.appends, start, upto=upto):
+            offset = cast("int", message.offset())
+            self._step(offset - start)
+            if offset >= upto:
+                break
+            losses.judge(message, rules.schema_ids)
+
+    def _answered_upto(self, first: int, position: Position) -> int:
+        """Where the appends begin whose events are left, if they were accepted."""
+        for message in self._source.records(self._names.events, first, upto=self._end):
+            try:
+                return append_offset_of(cast("Headers | None", message.headers()))
+            except DecodeError:
+                continue  # no worker wrote it
+        return max(self._committed, position.input_offset)
+
+    def _settle(self, partition: Partition) -> None:
+        losses = self._losses
+        if losses is None:
+            return
+        crash_point("CP_CUT_BEFORE_SETTLE")
+        losses.settle(self._table.session_ids())
+        self._flush(partition)
+        self._losses = None
+        self._table.write(Flush(partition.position, (), {}, ()))
+        self._warn(f"{losses.count} sessions are UNRECOVERABLE: events were deleted")
+
     # --- events ----------------------------------------------------------------------
+
+    def _begun(self, position: Position, low: LowWater | None) -> Partition:
+        """The partition at its position, with what is known of `appends` and losses."""
+        partition = self._partition(position)
+        if low is not None and low.low <= position.event_offset:
+            partition.note_inputs(low.low, low.low_input_offset)
+        if self._basis == TABLE:
+            partition.note_inputs(position.event_offset, position.input_offset)
+            for lost in self._table.all_lost():
+                partition.owe(lost)  # whether others know it is not known here
+        return partition
 
     def _partition(self, position: Position) -> Partition:
         return Partition(
@@ -276,26 +363,30 @@ class _Restore:
             dirty=self._table.dirty(),
         )
 
-    def _need(self, first: int, needed: int) -> None:
-        """Refuse to go on without events that were deleted.
-
-        Raises:
-            LogTruncatedError: they were.
-        """
-        if needed < first and needed < self._end:
-            raise LogTruncatedError(self._names.events, self._index, needed, first)
-
     def _refold_sessions(
         self, partition: Partition, bad: dict[str, str], first: int, upto: int
     ) -> None:
         """Fold these sessions again from their first event: their snapshots are no good.
 
-        Nobody knows where their events lie: the partition is read from its beginning.
+        Nobody knows where their events lie: the partition is read from its beginning. If
+        that was deleted, only those can be folded that began later.
         """
         self._say(f"{len(bad)} sessions have no good snapshot: folded from the beginning")
-        self._need(first, 0)
         keys = {session_id.encode() for session_id in bad}
-        self._refold(partition, 0, upto=upto, wanted=lambda m: m.key() in keys)
+        losses = Losses(
+            partition,
+            self._ways.codec,
+            from_offset=0,
+            to_offset=first,
+            is_complete=True,
+            warn=self._warn,
+        )
+        self._losses = losses if first else None
+        self._refold(partition, first, upto=upto, wanted=lambda m: m.key() in keys)
+        if first:
+            losses.lose_all(bad, "its snapshot is no good, and its first events are gone")
+            self._flush(partition)
+        self._losses = None
 
     def _refold(
         self,
@@ -334,6 +425,8 @@ class _Restore:
         except DecodeError as error:
             raise LogFormatError(where, error.reason) from error
         self.refolded += 1
+        if self._losses is not None:
+            self._look(self._losses, schema_id, body)
         if self._heads is not None:
             self._heads[message.key() or b""] = hashlib.sha256(body).digest()
         try:
@@ -342,7 +435,14 @@ class _Restore:
             self._ways.schemas.fetch([schema_id])
             partition.refold(schema_id, body, offset, append_offset)
 
-    def _check_heads(self) -> None:
+    def _look(self, losses: Losses, schema_id: int, body: bytes) -> None:
+        try:
+            losses.look(schema_id, body)
+        except RegistryUnavailableError:
+            self._ways.schemas.fetch([schema_id])
+            losses.look(schema_id, body)
+
+    def _check_heads(self, partition: Partition) -> None:
         """Compare states over snapshots with the last events that were seen of them.
 
         A snapshot of events that the log does not have would skip those it has.
@@ -351,6 +451,8 @@ class _Restore:
             LogFormatError: a state that did not see its session's last event.
         """
         for key, head in (self._heads or {}).items():
+            if partition.lost(key.decode()) is not None:
+                continue
             state = self._table.get(key.decode())
             if state is None or state.chain_head != head:
                 where = f"{self._names.events} [{self._index}]"
@@ -359,9 +461,13 @@ class _Restore:
 
     def _flush(self, partition: Partition) -> None:
         flush = partition.flush()
-        if flush is not None:
+        if flush is None:
+            return
+        if self._losses is None:
             self._table.write(flush)
-            partition.flushed()
+        else:  # if it ended here, the next restore would begin behind the gap
+            self._table.write_early(flush)
+        partition.flushed()
 
     # --- saying ----------------------------------------------------------------------
 

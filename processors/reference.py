@@ -24,8 +24,8 @@ VERDICTS = {
     "UNDECODABLE": "what came is no append: broken bytes, ids or numbers",
     "MISROUTED": "the session is of another id or tenant",
     "TOO_LARGE": "the content is larger than an event may be; put it into a blob",
-    "UNRECOVERABLE": "events of the session were deleted from the log, and nobody knows its "
-    "state; fork it at a seq that a copy still has, or begin another session",
+    "UNRECOVERABLE": "events of the session were deleted from the log, and nobody knows "
+    "its state; fork it at a seq that a copy still has, or begin another session",
     "NO_SESSION": "the session has no event yet, and this is no SessionCreated",
     "DUPLICATE": "the event is recorded already; `seq` says where",
     "EXISTS": "the session was created already",

@@ -9,7 +9,9 @@ with a partition concerns only that one:
 | no space, no registry, no broker | it is tried again from the store's offset |
 | a damaged store, one of another log or version | set aside, built anew |
 | the topic was made anew (offset beyond its end, another id) | set aside, built anew |
-| records that it needs were deleted | it stops: LogTruncatedError |
+| records that it needs were deleted | it goes on from the workers' published states \
+(`foldline.processors.replica_cut`); where these do not reach so far it stops: \
+LogTruncatedError, and is tried again by and by |
 | a hole, or an event that does not fit | it stops: LogFormatError |
 | a record that no worker wrote (without `ao`) | skipped, counted |
 
@@ -21,6 +23,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +38,25 @@ from foldline.errors import (
 from foldline.kafka import Cluster
 from foldline.kafka_meta import read_meta
 from foldline.processors.event_store import EventStore
+from foldline.processors.partition_source import PartitionSource
+from foldline.processors.replica_cut import go_on_behind
 from foldline.processors.replica_folder import ReplicaFolder
 from foldline.processors.replica_part import Part, Progress, SharedAnswer, left_s
 from foldline.processors.replica_source import ASK_TIMEOUT_MS, EventsTopic, polled_of
 from foldline.schemas.codec import Codec
+from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.topic_records import LogMeta
 from foldline.settings import Settings
 from foldline.topics import partition_for
 
 RETRY_MS = 1_000
 """After how long a partition that could not go on is tried again."""
+
+TRUNCATED_RETRY_MS = 10_000
+"""The same where records were deleted and the workers have published too little."""
+
+CUT_POLL_MS = 100
+"""How often one looks whether what they have published is taken in."""
 
 SETTLE_MS = 200
 """How long a read waits for transactions that are open when it is asked."""
@@ -84,6 +96,10 @@ class Replica:
             folder, cluster=cluster, meta=meta, codec=codec, settings=settings
         )
         self._topic = EventsTopic(cluster, settings)
+        self._cluster = cluster
+        self._settings = settings
+        self._records = RecordCodec(codec.schemas)
+        self._cuts = ThreadPoolExecutor(1, "foldline-replica-cut")
         self._lock = threading.RLock()
         self._parts: dict[int, Part] = {}
         self._closing = threading.Event()
@@ -262,6 +278,7 @@ class Replica:
         for part in self._everything():
             part.tell()
         self._thread.join()
+        self._cuts.shutdown(wait=True)
         self._topic.close()
         for part in self._everything():
             part.store.close()
@@ -327,11 +344,68 @@ class Replica:
         low, end = self._topic.stable_bounds(part.partition, timeout_s=timeout_s)
         wanted = part.store.next_offset
         if wanted < low:
-            raise LogTruncatedError(self._topic.name, part.partition, wanted, low)
+            self._topic.unassign(part.partition)
+            self._go_on_behind(part, low)
+            return
         if wanted > end:
             self._rebuild(part, f"beyond the end {end} of the topic")
             return
         raise ReadUnavailableError(self.url, error)
+
+    def _go_on_behind(self, part: Part, low: int) -> None:
+        """Take in what the workers know of deleted records, in a thread beside this one."""
+        source = PartitionSource(
+            self._cluster, self._settings, index=part.partition, cancelled=self._closing
+        )
+        part.cut = self._cuts.submit(
+            go_on_behind,
+            part.store,
+            source,
+            self._cluster.names,
+            partition=part.partition,
+            records=self._records,
+            first_offset=low,
+        )
+        part.first_offset = low
+        part.retry_at = time.monotonic() + CUT_POLL_MS / 1000
+
+    def _look_at_cut(self, part: Part, cut: "Future[bool]") -> None:
+        if not cut.done():
+            part.retry_at = time.monotonic() + CUT_POLL_MS / 1000
+            return
+        part.cut = None
+        try:
+            is_behind = cut.result()
+        except TableCorruptError as error:
+            self._rebuild(part, error.reason)
+            return
+        except FoldlineError as error:
+            self._later(part, error)
+            return
+        if not is_behind:
+            self._stop_before(part)
+            return
+        part.stopped, part.trouble = None, ""
+        self._topic.assign(part.partition, part.store.next_offset)
+        part.tell()
+
+    def _stop_before(self, part: Part) -> None:
+        """Say that deleted records are needed; who reads is refused until then."""
+        wanted, low = part.store.next_offset, part.first_offset
+        error = LogTruncatedError(self._topic.name, part.partition, wanted, low)
+        if part.stopped is None:
+            self._stop(part, error)
+        part.retry_at = time.monotonic() + TRUNCATED_RETRY_MS / 1000
+
+    def _look_again(self, part: Part) -> None:
+        """Look whether the records are back, or the workers have published more."""
+        timeout_s = ASK_TIMEOUT_MS / 1000
+        try:
+            low, _ = self._topic.stable_bounds(part.partition, timeout_s=timeout_s)
+        except ReadUnavailableError:
+            part.retry_at = time.monotonic() + TRUNCATED_RETRY_MS / 1000
+            return
+        self._go_on_behind(part, low)
 
     def _later(self, part: Part, error: FoldlineError) -> None:
         if not part.trouble:
@@ -347,6 +421,10 @@ class Replica:
                 part.retry_at = 0.0
                 if part.broken:
                     self._rebuild(part, part.broken)
+                elif part.cut is not None:
+                    self._look_at_cut(part, part.cut)
+                elif part.stopped is not None:
+                    self._look_again(part)
                 else:
                     self._topic.assign(part.partition, part.store.next_offset)
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -101,6 +102,10 @@ class Part:
     trouble: str = ""
     broken: str = ""
     retry_at: float = 0.0
+    cut: "Future[bool] | None" = None
+    """Whether it could go on behind records that were deleted, while that is tried."""
+    first_offset: int = 0
+    """The first record that was left then."""
     _watchers: dict[str, set[threading.Event]] = field(
         default_factory=dict[str, set[threading.Event]]
     )

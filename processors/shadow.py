@@ -16,6 +16,7 @@ Two that publish to one topic would let an older state replace a newer one. So:
 
 import logging
 import shutil
+from collections.abc import Sequence
 from threading import Event
 
 from foldline.errors import LogUnavailableError, WorkerFailedError
@@ -23,6 +24,7 @@ from foldline.kafka import Cluster, OnError, fold_mark
 from foldline.kafka_ready import group_members
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.partition import Flush, Position, Rules
+from foldline.processors.partition_answers import lost_record
 from foldline.processors.partition_restore import restore_partition
 from foldline.processors.partition_source import PartitionSource, RestoreCancelledError
 from foldline.processors.restore_ways import Progress, Restored
@@ -38,7 +40,7 @@ from foldline.schemas.codec import frame
 from foldline.schemas.record_codec import frame_record
 from foldline.schemas.snapshots import encode_snapshot
 from foldline.schemas.state import FOLD_VERSION
-from foldline.schemas.topic_records import LOW_WATER_KEY, LowWater
+from foldline.schemas.topic_records import LOW_WATER_KEY, LostSession, LowWater
 from foldline.settings import Settings
 
 SHADOW_SLOT = f"shadow-{FOLD_VERSION}"
@@ -155,6 +157,7 @@ class Shadow:
             position = _written(restored)
             dirty = list(table.dirty())
             self._publish(index, table, dirty, publisher)
+            self._publish_lost(restored.partition.owed, publisher)
             self._publish_mark(index, position, publisher)
             table.write(Flush(position=position, states=[], dirty={}, clean=dirty))
         finally:
@@ -191,6 +194,13 @@ class Shadow:
                 self._commit(batch, publisher)
                 batch, size = [], 0
         self._commit(batch, publisher)
+
+    def _publish_lost(self, lost: Sequence[LostSession], publisher: Publisher) -> None:
+        """Which sessions are lost, before a mark lies beyond what is missing of them."""
+        schema_id = self._ways.ids.lost_session
+        records = [lost_record(one, schema_id) for one in lost]
+        for begin in range(0, len(records), PUBLISH_SESSIONS):
+            self._commit(records[begin : begin + PUBLISH_SESSIONS], publisher)
 
     def _publish_mark(self, index: int, position: Position, publisher: Publisher) -> None:
         """Only now: every event below the position is in a published state."""

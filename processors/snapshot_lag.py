@@ -8,6 +8,7 @@ longest dirty are published until the mark is near enough to the end.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 MAX_CREDIT_BYTES = 8 * 1024 * 1024
 """How many bytes of snapshots may be due at once after a quiet time: it bounds what one
@@ -124,7 +125,7 @@ class DirtyIndex:
         return min(marks, default=otherwise)
 
 
-MARK_STEP_OFFSETS = 256
+MARK_STEP_OFFSETS = 32
 """How far apart two places of InputMarks are in `events`, at the least."""
 
 
@@ -137,7 +138,6 @@ class InputMarks:
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, int]] = deque()
-        self._floor = 0
 
     def note(self, event_offset: int, input_offset: int) -> None:
         """Every event from one offset on was asked for at or above the other.
@@ -148,7 +148,11 @@ class InputMarks:
             self._marks.append((event_offset, input_offset))
 
     def under(self, low: int) -> int:
-        """The offset of `appends` for a low-water mark, which never falls; 0: not known."""
-        while self._marks and self._marks[0][0] <= low:
-            self._floor = self._marks.popleft()[1]
-        return self._floor
+        """The offset of `appends` for a low-water mark; 0 where it is not known."""
+        below = takewhile(lambda mark: mark[0] <= low, self._marks)
+        return max((input_offset for _, input_offset in below), default=0)
+
+    def forget_below(self, low: int) -> None:
+        """No lower mark will be asked for again."""
+        while len(self._marks) > 1 and self._marks[1][0] <= low:
+            self._marks.popleft()

@@ -2,7 +2,8 @@
 
 A snapshot is never trusted blindly: it must decode, match its own hash, be of the
 session that its key names and of this version of the fold. What is not is said, and
-noted in `bad`: that session is folded again from its first event.
+noted in `bad`: that session is folded again from its first event. A session that is
+lost stays so, whatever snapshot of it there is.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from foldline.schemas.codec import unframe
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.snapshots import decode_snapshot
 from foldline.schemas.state import FOLD_VERSION, SessionState
-from foldline.schemas.topic_records import LOW_WATER_KEY, LowWater
+from foldline.schemas.topic_records import LOST_KEY, LOW_WATER_KEY, LostSession, LowWater
 from foldline.topics import TopicNames
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def fold_versions_of(source: PartitionSource, names: TopicNames) -> list[int]:
 class SnapshotTopic:
     """One partition of `snapshots.<fold version>`, during one restore.
 
-    `low` and `bad` (reasons by session) are filled by reading `states` to its end.
+    `low`, `bad` (reasons by session) and `lost` are filled by reading `states` to its end.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SnapshotTopic:
         self._warn = warn
         self.low: LowWater | None = None
         self.bad: dict[str, str] = {}
+        self.lost: dict[str, LostSession] = {}
 
     def newest_low_water(self) -> LowWater | None:
         """Read backwards, in ever larger steps, for the newest mark."""
@@ -86,6 +88,9 @@ class SnapshotTopic:
             if message.key() == LOW_WATER_KEY:
                 self.low = self._low_water(message) or self.low
                 continue
+            if (message.key() or b"").startswith(LOST_KEY):
+                self._note_lost(message)
+                continue
             session_id = (message.key() or b"").decode(errors="replace")
             state = self._state(message, session_id)
             if state is not None:
@@ -107,13 +112,33 @@ class SnapshotTopic:
             return None
         return mark
 
+    def _note_lost(self, message: "Message") -> None:
+        """A lost session, by its own record; a tombstone takes it back."""
+        session_id = (message.key() or b"")[len(LOST_KEY) :].decode(errors="replace")
+        if message.value() is None:
+            self.lost.pop(session_id, None)
+            return
+        try:
+            lost = self._records.unframe_record(LostSession, message.value())
+        except DecodeError as error:
+            self._ignore(message, error.reason)
+            return
+        if (lost.partition, lost.session_id) == (self._index, session_id):
+            self.lost[session_id] = lost
+        else:
+            self._ignore(message, "it is of another partition or session")
+
     def _state(self, message: "Message", session_id: str) -> SessionState | None:
-        """The state of a snapshot that can be trusted; a bad one is noted with why."""
+        """The state of a snapshot that can be trusted; a bad one is noted with why.
+
+        A tombstone says nothing, least of all that there is no such session.
+        """
         try:
             _, body = unframe(message.value() or b"")
             state = decode_snapshot(body)
         except DecodeError as error:
-            reason = error.reason
+            deleted = f"somebody deleted that of {session_id!r}, which no worker does"
+            reason = deleted if message.value() is None else error.reason
         else:
             if state is not None and state.session_id == session_id:
                 return state

@@ -28,6 +28,11 @@ class StateTable(Protocol):
         """What is missing of a session that is lost; None for any other."""
         ...
 
+    @property
+    def lost_sessions(self) -> int:
+        """How many sessions are lost."""
+        ...
+
 
 class StateOverlay:
     """States by session id: the batch's over the committed over the table's."""
@@ -65,6 +70,16 @@ class StateOverlay:
     def lost(self, session_id: str) -> LostSession | None:
         """What is missing of a session that is lost; None for any other."""
         return self._lost.get(session_id) or self._table.lost(session_id)
+
+    @property
+    def lost_count(self) -> int:
+        """How many sessions are lost."""
+        return self._table.lost_sessions + len(self._lost)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether sessions are lost of which the table does not know it."""
+        return bool(self._lost)
 
     def lose(self, lost: LostSession) -> None:
         """Forget the state of a session, which is lost: during a restore only."""

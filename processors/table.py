@@ -152,15 +152,14 @@ class Table:
 
     def write(self, flush: Flush) -> None:
         """Write a flush in one batch."""
-        batch = Batch()
-        for session_id in flush.clean:
-            batch.delete(_DIRTY + session_id.encode())
-        for session_id, offset in flush.dirty.items():
-            batch.put(_DIRTY + session_id.encode(), offset.to_bytes(8))
         at, rules = flush.position, flush.position.rules
         ids = tuple(sorted(rules.schema_ids))
         position = (at.input_offset, at.event_offset, rules.version, ids)
-        self._write(batch, flush.states, position, lost=flush.lost)
+        self._write(_dirt(flush), flush.states, position, lost=flush.lost)
+
+    def write_early(self, flush: Flush) -> None:
+        """Write a flush, all but its position: a restore does not know all it must yet."""
+        self._write(_dirt(flush), flush.states, self._meta.position, lost=flush.lost)
 
     def load(self, states: Iterable[SessionState]) -> None:
         """Write states of snapshots; the table has no position until the first flush."""
@@ -267,6 +266,16 @@ class Table:
     def close(self) -> None:
         """Let go of the folder. Nothing is written behind here."""
         self._rocks.close()
+
+
+def _dirt(flush: Flush) -> Batch:
+    """A batch with who is dirty now, and who no longer."""
+    batch = Batch()
+    for session_id in flush.clean:
+        batch.delete(_DIRTY + session_id.encode())
+    for session_id, offset in flush.dirty.items():
+        batch.put(_DIRTY + session_id.encode(), offset.to_bytes(8))
+    return batch
 
 
 def open_table(folder: Path, *, log_id: str, partition: int) -> Table:

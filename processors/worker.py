@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -186,6 +186,8 @@ class Worker:
         """One batch, in one transaction.
 
         1. Poll for the first record, then take those that are here: never wait to fill.
+           Without any, there is a batch only where a partition owes a record of its own
+           (`Partition.owes`).
         2. Ownership and the group's metadata are taken only now: a rebalance may have
            happened in step 1, and the broker would accept offsets of a partition that
            a living worker lost. Records of such partitions are dropped.
@@ -202,13 +204,14 @@ class Worker:
         The tables are written behind, between batches.
         """
         messages = self.intake.take(wait_ms=self._poll_ms())  # 1
-        if not messages:
+        owing = self.assignment.owing()
+        if not messages and not owing:
             return
         began_s = time.monotonic()
         records, dropped = self.intake.owned(messages)  # 2
         self.metrics.dropped.inc(dropped)
         group = self.consumer.consumer_group_metadata()
-        works = self._admit(records)  # 3
+        works = self._admit({**dict.fromkeys(owing, ()), **records})  # 3
         if not works:
             return
         crash_point("CP_WORKER_AFTER_ADMIT")
@@ -231,7 +234,7 @@ class Worker:
         self.metrics.batch.observe(sum(len(batch) for batch in records.values()))
         self.metrics.batch_s.observe(time.monotonic() - began_s)
 
-    def _admit(self, records: Mapping[int, list[Incoming]]) -> dict[int, _Work]:
+    def _admit(self, records: Mapping[int, Sequence[Incoming]]) -> dict[int, _Work]:
         """Admit each partition's records; one with a corrupt table leaves the batch."""
         works: dict[int, _Work] = {}
         for index, batch in records.items():
@@ -248,7 +251,7 @@ class Worker:
             except LogUnavailableError as error:
                 self.assignment.lay_off(index, f"its table cannot be read: {error.reason}")
                 continue
-            if outcome.input_offset > before:
+            if outcome.input_offset > before or work.snapshots:
                 works[index] = work
                 continue
             partition.drop()

@@ -144,6 +144,14 @@ class Assignment:
         owned = self.owned.get(index)
         return owned.partition if owned and owned.phase == RUNNING else None
 
+    def owing(self) -> list[int]:
+        """The partitions that have something to publish though no append comes."""
+        return [
+            index
+            for index in self.owned
+            if (partition := self.running(index)) is not None and partition.owes
+        ]
+
     def next_offset(self, index: int) -> int | None:
         """The offset of `appends` to admit next, if records of it may be taken."""
         partition = self.running(index)

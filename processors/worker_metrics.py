@@ -130,6 +130,7 @@ class WorkerMetrics:
                 ("lag_appends", "Appends not admitted yet."),
                 ("oldest_append_seconds", "For how long the next append has waited."),
                 ("snapshot_lag_events", "Events above the low-water mark."),
+                ("lost_sessions", "Sessions that are UNRECOVERABLE."),
                 ("restore_done_records", "Records that a restore has read."),
                 ("restore_total_records", "Records that it has to read."),
             )
@@ -147,6 +148,7 @@ class WorkerMetrics:
         if one.partition is None:
             return values
         values["snapshot_lag_events"] = one.partition.lag
+        values["lost_sessions"] = one.partition.lost_sessions
         lag = self._lags.get(one.index)
         if lag is not None:
             values["lag_appends"] = lag.appends

@@ -30,6 +30,7 @@ from foldline.errors import (
     LogUnavailableError,
     SessionExistsError,
     UncertainAppendError,
+    UnrecoverableError,
 )
 from foldline.faults import crash_point
 from foldline.processors.log import Log
@@ -302,6 +303,8 @@ def refusal_of(sent: Sent) -> FoldlineError | None:
             return ConflictError(event_type, session_id, verdict)
         case kinds.FENCED:
             return FencedError(event_type, session_id, verdict)
+        case kinds.UNRECOVERABLE:
+            return UnrecoverableError(event_type, session_id, verdict)
         case _:
             return AppendRefusedError(event_type, session_id, verdict)
 
@@ -312,6 +315,7 @@ def raise_refused(answers: Answers) -> None:
     Raises:
         ConflictError: an expected_seq was not the current one.
         FencedError: another owner has the session.
+        UnrecoverableError: events of the session were deleted.
         AppendRefusedError: any other refusal; `verdict` says which.
     """
     for sent in answers:

@@ -14,15 +14,13 @@ from typing import Self
 from weakref import WeakSet
 
 from foldline.errors import (
-    LiveOwnerError,
-    MirroredSessionError,
     SessionExistsError,
-    SessionNotFoundError,
 )
 from foldline.processors.log import Log, SessionSummary
 from foldline.processors.naming import check_session_id
 from foldline.processors.open_log import open_log
 from foldline.producers.appender import Sent, raise_refused
+from foldline.producers.claiming import claim, state_of
 from foldline.producers.forking import begin_fork, label_pairs
 from foldline.producers.identity import derived_id, fresh_id, wall_clock
 from foldline.producers.lease import LeaseKeeper
@@ -50,11 +48,7 @@ from foldline.schemas.events import (
     ToolsDeclared,
 )
 from foldline.schemas.state import MIRRORED, SessionState
-from foldline.schemas.verdicts import CONFLICT, FENCED
 from foldline.settings import Settings
-
-CLAIM_TRIES_MAX = 16
-"""How often a claim is planned anew because somebody appended in between."""
 
 
 def connect(
@@ -203,7 +197,9 @@ class Client:
         Raises:
             SessionNotFoundError: no such session.
         """
-        view = Session(self._ready, await self._state(session_id), forks=self.fork)
+        view = Session(
+            self._ready, await state_of(self._ready, session_id), forks=self.fork
+        )
         self._views.add(view)
         return view
 
@@ -312,11 +308,12 @@ class Client:
             AppendRefusedError: it has ended (CLOSED): `reopen` it.
         """
         event = SessionResumed(reason=reason or ("stolen" if steal else "taken"))
-        return await self._claim(session_id, event, steal=steal)
+        return await self._owned(*await claim(self._ready, session_id, event, steal=steal))
 
     async def reopen(self, session_id: str, *, reason: str) -> OwnedSession:
         """Become the owner of a session that had ended; it is then idle."""
-        return await self._claim(session_id, SessionReopened(reason=reason), steal=False)
+        event = SessionReopened(reason=reason)
+        return await self._owned(*await claim(self._ready, session_id, event, steal=False))
 
     async def mirror(
         self,
@@ -341,9 +338,9 @@ class Client:
         link = self._ready
         if session_id is None:
             session_id = derived_id("mirror", system, stream)
+        check_session_id(session_id)
         state = await link.read(link.log.state, session_id)
         if state is None:
-            check_session_id(session_id)
             created = SessionCreated(
                 agent=system, mode=MIRRORED, labels=label_pairs(labels)
             )
@@ -355,55 +352,14 @@ class Client:
             )
             appender = link.appender(session_id, 0)
             raise_refused(await asyncio.shield(appender.submit([draft])))
-            state = await self._state(session_id)
+            state = await state_of(self._ready, session_id)
         if state.mode != MIRRORED:
             raise SessionExistsError(session_id)
         mirrored = MirroredSession(link, state)
         self._views.add(mirrored)
         return mirrored
 
-    # --- becoming the owner ----------------------------------------------------------
-
-    async def _claim(
-        self,
-        session_id: str,
-        event: SessionResumed | SessionReopened,
-        *,
-        steal: bool,
-    ) -> OwnedSession:
-        """Claim the next epoch on exactly the state that was read.
-
-        A CONFLICT means that somebody appended in between: the state is read again. If
-        what came was another owner's claim, that owner is alive.
-        """
-        link = self._ready
-        first_epoch = -1
-        tries_left = CLAIM_TRIES_MAX
-        while True:
-            state = await self._state(session_id)
-            if state.mode == MIRRORED:
-                raise MirroredSessionError(session_id)
-            if not steal:
-                await self._check_no_live_owner(state, first_epoch)
-            first_epoch = state.epoch if first_epoch < 0 else first_epoch
-            stamp = Stamp(Actor(kind="AGENT", id=state.agent or "agent"), state.epoch + 1)
-            draft = link.draft(session_id, event, stamp, expected_seq=state.seq)
-            answers = await asyncio.shield(
-                link.appender(session_id, state.seq).submit([draft])
-            )
-            tries_left -= 1
-            if answers[0].verdict.kind not in (CONFLICT, FENCED) or not tries_left:
-                raise_refused(answers)
-                return await self._owned(state, answers[0])
-
-    async def _check_no_live_owner(self, state: SessionState, first_epoch: int) -> None:
-        link = self._ready
-        if 0 <= first_epoch < state.epoch:
-            ttl_ms = link.settings.lease_ttl_ms
-            raise LiveOwnerError(state.session_id, state.owner, ttl_ms)
-        lease = await link.read(link.log.leases.get, state.session_id)
-        if lease is not None and lease.alive and lease.epoch >= state.epoch > 0:
-            raise LiveOwnerError(state.session_id, lease.writer, lease.expires_in_ms)
+    # --- what these share ------------------------------------------------------------
 
     async def _owned(self, state: SessionState, claim: Sent) -> OwnedSession:
         link = self._ready
@@ -421,10 +377,3 @@ class Client:
         # A client may see any number of sessions come and go.
         self._kept = [*(known for known in self._kept if not known.is_over), owned]
         return owned
-
-    async def _state(self, session_id: str) -> SessionState:
-        link = self._ready
-        state = await link.read(link.log.state, session_id)
-        if state is None:
-            raise SessionNotFoundError(session_id, link.log.url)
-        return state

@@ -19,6 +19,9 @@ from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Draft
 from foldline.producers.tools import PendingCall, parse_arguments
+from foldline.projections.context import Context
+from foldline.projections.request import Form, body_of, reference
+from foldline.projections.wire import Json, ReadBlob
 from foldline.schemas.blocks import Block, json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
@@ -27,15 +30,30 @@ from foldline.schemas.events import (
     ModelCallCompleted,
     ModelCallFailed,
     ModelCallStarted,
+    RequestRef,
     ToolCallRequested,
 )
 
 
 class ModelCall:
-    """One call of a model. Left without an answer, it is recorded as such."""
+    """One call of a model. Left without an answer, it is recorded as such.
 
-    def __init__(self, owner: Ownership, turn_id: str, started: ModelCallStarted) -> None:
+    `request` is what to send to the provider's API, where the call was given a format.
+    """
+
+    def __init__(
+        self,
+        owner: Ownership,
+        turn_id: str,
+        started: ModelCallStarted,
+        *,
+        context: Context | None = None,
+        form: Form | None = None,
+    ) -> None:
         self.model_call_id = started.model_call_id
+        self.request: Json = {}
+        self._context = context
+        self._form = form or Form()
         self._owner = owner
         self._turn_id = turn_id
         self._started = started
@@ -45,7 +63,7 @@ class ModelCall:
         self._ended = False
 
     async def __aenter__(self) -> Self:
-        started = self._draft(self._started)
+        started = self._draft(await self._with_request())
         try:
             await self._owner.decide([started])
         except asyncio.CancelledError as error:
@@ -78,6 +96,16 @@ class ModelCall:
             )
         except FoldlineError as problem:
             error.add_note(f"and the model call's end was not recorded: {problem}")
+
+    async def _with_request(self) -> ModelCallStarted:
+        """The start, with how to build its request again."""
+        if self._context is None:
+            return self._started
+        link = self._owner.link
+        self.request, request = await link.read(
+            _rendered, self._context, self._form, link.log.blobs.get
+        )
+        return self._started.model_copy(update={"request": request})
 
     async def complete(self, response: ModelResponse) -> list[PendingCall]:
         """Record the answer and the calls it asks for, in one batch; give the calls.
@@ -173,6 +201,14 @@ class ModelCall:
 
     def _draft(self, event: KnownEvent) -> Draft:
         return self._owner.draft(event, turn_id=self._turn_id, batch_id=self.model_call_id)
+
+
+def _rendered(
+    context: Context, form: Form, read_blob: ReadBlob
+) -> tuple[Json, RequestRef | None]:
+    """The request, and how to build it again; reads the blobs of images."""
+    body = body_of(context, form, read_blob=read_blob)
+    return body, reference(context, form, body)
 
 
 def _request(

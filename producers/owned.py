@@ -11,12 +11,14 @@ from foldline.errors import FoldlineError, SettingsError
 from foldline.producers.appender import Appender, raise_refused
 from foldline.producers.calls import pending_call
 from foldline.producers.ending import End, end_session, expire_steering
+from foldline.producers.handing_off import hand_off
 from foldline.producers.history import History
-from foldline.producers.identity import derived_id, elapsed_clock_s, fresh_id
+from foldline.producers.identity import elapsed_clock_s, fresh_id
 from foldline.producers.link import Link
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import blocks_of
-from foldline.producers.recover import Recovery, RecoveryReport
+from foldline.producers.recover import Recovery
+from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.session import Said, View
 from foldline.producers.stopping import stop_if_orphaned
 from foldline.producers.subagents import (
@@ -34,7 +36,6 @@ from foldline.schemas.authority import authority_of
 from foldline.schemas.events import (
     BackgroundEnded,
     CheckpointCreated,
-    HandedOff,
     InstructionsSet,
     KnownEvent,
     SessionCancelled,
@@ -44,7 +45,6 @@ from foldline.schemas.events import (
     ToolsDeclared,
     TurnStarted,
     UserMessage,
-    type_of,
 )
 from foldline.schemas.snapshots import state_hash
 from foldline.schemas.state import FOLD_VERSION, SessionState
@@ -378,36 +378,14 @@ class OwnedSession(Session):
             tools: in force from here on; those of before where not given.
             said: why, or what is to be done, for who reads the log.
         """
-        state = await self._owner.state()
-        events: list[KnownEvent] = [
-            HandedOff(
-                from_agent=state.agent,
-                to_agent=to_agent,
-                call_id=call_id,
-                blocks=blocks_of(said),
-            )
-        ]
-        if instructions:
-            blocks = blocks_of(instructions)
-            events.append(InstructionsSet(role="system", blocks=blocks))
-        if tools is not None:
-            events.append(ToolsDeclared(tools=tools.declarations()))
-        turn_id = state.turn.turn_id if state.turn else None
-        drafts = [
-            self._owner.draft(
-                event, turn_id=turn_id, event_id=self._handed_id(call_id, event)
-            )
-            for event in events
-        ]
-        answers = await self._owner.decide(drafts)
-        self._owner.act_as(to_agent)
-        return answers[0].verdict
-
-    def _handed_id(self, call_id: str | None, event: KnownEvent) -> str | None:
-        """The event id of a part of a hand-off, as it follows from the call."""
-        if call_id is None:
-            return None
-        return derived_id("hand-off", self.session_id, call_id, type_of(event))
+        return await hand_off(
+            self._owner,
+            to_agent,
+            call_id=call_id,
+            instructions=instructions,
+            tools=tools,
+            said=said,
+        )
 
     async def complete(
         self, outcome: str = "DONE", said: Said = (), *, expire_steering: str = ""

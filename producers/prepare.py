@@ -22,7 +22,7 @@ from typing import Protocol, cast
 
 import rfc8785
 
-from foldline.errors import EncodeError
+from foldline.errors import AnswerRefusedError, EncodeError
 from foldline.processors.admission import MAX_CONTENT_BYTES
 from foldline.processors.blobs import BlobStore
 from foldline.producers.identity import derived_id
@@ -170,6 +170,24 @@ class Preparer:
             media_type=media_type,
             preview=body[:preview_max],
         )
+
+
+def check_edit(event: KnownEvent, redactor: Redacts) -> None:
+    """Refuse a grant that would be stored with other arguments than the person meant.
+
+    For who answers a request: an importer's grant was given elsewhere, and is a fact.
+
+    Raises:
+        AnswerRefusedError: a secret is in them.
+        RedactionError: the redactor cannot tell.
+    """
+    if not isinstance(event, PermissionGranted) or not event.edited_arguments:
+        return
+    redacted, _ = redactor.redact_event(event)
+    if getattr(redacted, "edited_arguments", ()) != event.edited_arguments:
+        reason = "the edited arguments hold a secret, which is never stored"
+        advice = "leave it out: a tool is given secrets by what it declares"
+        raise AnswerRefusedError(event.request_id or "", reason, advice)
 
 
 def args_hash(arguments: Blocks) -> str:

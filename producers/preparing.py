@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from foldline.processors.log import Log
-from foldline.producers.prepare import Draft, Preparer
+from foldline.producers.prepare import Draft, Preparer, check_edit
 from foldline.producers.redaction import Redactor, key_of_log
 from foldline.schemas.events import KnownEvent
 from foldline.schemas.recorded import Append
@@ -12,7 +12,10 @@ from foldline.settings import Settings
 
 
 def preparer_of(log: Log, settings: Settings) -> Callable[[Append], Sequence[Append]]:
-    """What prepares appends of a log; any thread may call it, one does at a time."""
+    """What prepares appends of a log; any thread may call it, one does at a time.
+
+    It refuses a grant that would be stored with other arguments (`check_edit`).
+    """
     redactor = Redactor(key_of_log(log.url))
     preparer = Preparer(redactor, log.blobs, settings.inline_max_bytes)
     lock = threading.Lock()
@@ -21,6 +24,7 @@ def preparer_of(log: Log, settings: Settings) -> Callable[[Append], Sequence[App
         event: KnownEvent = append.event  # type: ignore[assignment] - made of a model
         draft = Draft(append.envelope, event, append.expected_seq, append.requires)
         with lock:
+            check_edit(event, redactor)
             found = preparer.prepare(draft)
         return [
             Append(

@@ -15,7 +15,6 @@ How an execution of a RECONCILABLE tool is settled:
 """
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from foldline.errors import AppendRefusedError, FencedError
@@ -26,6 +25,19 @@ from foldline.producers.ending import end_session
 from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.ownership import Ownership
 from foldline.producers.reconciling import ask_reconciler
+from foldline.producers.recovery_actions import (
+    ASKED,
+    CANCELLED,
+    COMPACTION_FAILED,
+    MARKED_UNKNOWN,
+    MODEL_CALL_CANCELLED,
+    NOT_EXECUTED,
+    REQUEST_EXPIRED,
+    RESOLVED,
+    RETRIED,
+    RecoveryReport,
+    Step,
+)
 from foldline.producers.stopping import stop_as_asked
 from foldline.producers.tools import (
     Reconciled,
@@ -50,13 +62,13 @@ from foldline.projections.recovery import (
     Retry,
     RetryLater,
     RunCall,
+    outcome_question,
     plan_recovery,
     unknown,
 )
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionFailed,
-    InputRequested,
     KnownEvent,
     ModelCallCancelled,
     PermissionExpired,
@@ -74,72 +86,6 @@ LOG_TIME_TRIES_MAX = 20
 """How often an append is made again that the log says is a moment too early."""
 
 LOG_TIME_STEP_S = 0.05
-
-OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
-"""What a person may answer about an unknown outcome."""
-
-
-RETRIED = "RETRIED"
-RESOLVED = "RESOLVED"
-NOT_EXECUTED = "NOT_EXECUTED"
-MARKED_UNKNOWN = "MARKED_UNKNOWN"
-ASKED = "ASKED"
-REQUEST_EXPIRED = "REQUEST_EXPIRED"
-MODEL_CALL_CANCELLED = "MODEL_CALL_CANCELLED"
-COMPACTION_FAILED = "COMPACTION_FAILED"
-CANCELLED = "CANCELLED"
-
-ACTIONS: dict[str, str] = {
-    RETRIED: "an execution that may be repeated was run again",
-    RESOLVED: "a reconciler said that it had happened",
-    NOT_EXECUTED: "a reconciler said, twice, that it had not",
-    MARKED_UNKNOWN: "nobody knows how an execution ended",
-    ASKED: "a person is asked how it ended",
-    REQUEST_EXPIRED: "nobody answered a request in time",
-    MODEL_CALL_CANCELLED: "the answer of a model call is recorded by nobody",
-    COMPACTION_FAILED: "a compaction had no end",
-    CANCELLED: "a stop that somebody had asked for",
-}
-"""What a recovery does, word by word."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that recovery did; `action` is one of ACTIONS."""
-
-    action: str
-    call_id: str = ""
-    attempt: int = 0
-    detail: str = ""
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What recovery did, and what it found to be done by others.
-
-    `done` lists its steps in their order. `left` are executions that may be repeated or
-    asked about, left to a process that has their tools (`leave_tools`). `to_run` are the
-    calls that have certainly not happened: `Turn.open_calls` gives them. `waiting` are
-    requests that still wait for an answer. `needs_person` says why going on alone is not
-    advised any more.
-    """
-
-    retried: int = 0
-    resolved: int = 0
-    not_executed: int = 0
-    unknown: int = 0
-    asked: int = 0
-    model_calls_cancelled: int = 0
-    compactions_failed: int = 0
-    requests_expired: int = 0
-    done: list[Step] = field(default_factory=list[Step], compare=False)
-    left: list[str] = field(default_factory=list[str])
-    to_run: list[str] = field(default_factory=list[str])
-    waiting: list[str] = field(default_factory=list[str])
-    handles: list[str] = field(default_factory=list[str])
-    retries: list[str] = field(default_factory=list[str])
-    cancelled: str = ""
-    needs_person: list[str] = field(default_factory=list[str])
 
 
 class Recovery:
@@ -431,18 +377,7 @@ class Recovery:
 
     async def _ask(self, action: AskPerson) -> None:
         call = self._state.calls[action.call_id]
-        question = (
-            f"Call {call.call_id} of tool {call.tool} began and nobody recorded its "
-            f"end. Did it happen? operation_id {call.operation_id}"
-        )
-        await self._decide(
-            InputRequested(
-                request_id=action.request_id,
-                call_id=action.call_id,
-                answer_schema_json=OUTCOMES_SCHEMA,
-                prompt=(text_block(question),),
-            )
-        )
+        await self._decide(outcome_question(call, request_id=action.request_id))
         self.report.asked += 1
         self._did(
             ASKED,

@@ -16,6 +16,9 @@ What one does about a session, in this order:
 6. After `resumes_max` times without an end of the turn it parks the session: a question
    in the inbox, then SUSPENDED. RESUME as the answer begins anew, CANCEL ends it.
 
+A subagent whose own owner lives is none of these; but the session above may have been
+asked to stop by one who died before it was told. It is told here, before anything else.
+
 Killed at any point, it is one more owner that is gone: the next one begins at 1.
 """
 
@@ -24,7 +27,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from foldline.errors import (
@@ -35,11 +37,23 @@ from foldline.errors import (
     SessionNotFoundError,
 )
 from foldline.faults import crash_point
-from foldline.processors.log import Log, SessionSummary, WritesRecovery
+from foldline.processors.log import Log, SessionSummary
 from foldline.producers.client import Client
 from foldline.producers.owned import OwnedSession
-from foldline.producers.recover import ACTIONS as SETTLING
-from foldline.producers.recover import RecoveryReport, Step
+from foldline.producers.recovery_actions import (
+    PARKED_ACTION,
+    REOPENED,
+    RESUME_FAILED,
+    RESUME_WANTED,
+    RESUMED,
+    STOP_PASSED_ON,
+    STUCK,
+    TAKEN,
+    RecoveryReport,
+    Step,
+    Sweep,
+)
+from foldline.producers.standing import Standings
 from foldline.producers.threads import is_told_to_stop
 from foldline.producers.tools import Toolbox
 from foldline.projections.planned import tries_of
@@ -60,30 +74,9 @@ from foldline.projections.stalled import (
     is_answered,
     look_at,
 )
-from foldline.projections.subagents import children_to_wait_for
+from foldline.projections.subagents import children_to_wait_for, orders_from_above
 from foldline.schemas.events import InputProvided
 from foldline.schemas.state import SessionState
-from foldline.schemas.topic_records import RecoveryAction
-
-TAKEN = "TAKEN"
-RESUMED = "RESUMED"
-RESUME_FAILED = "RESUME_FAILED"
-RESUME_WANTED = "RESUME_WANTED"
-PARKED_ACTION = "PARKED"
-REOPENED = "REOPENED"
-STUCK = "STUCK"
-
-ACTIONS: dict[str, str] = {
-    TAKEN: "recovery claimed the session",
-    **SETTLING,
-    RESUME_WANTED: "nothing is left to settle: a harness should take the session",
-    RESUMED: "the harness at hand was given the session, and has given it back",
-    RESUME_FAILED: "the harness at hand failed",
-    PARKED_ACTION: "a person is asked whether to go on; the session is suspended",
-    REOPENED: "a person said that a parked session is to go on",
-    STUCK: "its owner lives, and has recorded nothing for long: a person has to look",
-}
-"""What recovery does about a session, word by word; `recovery` holds these records."""
 
 AT_ONCE_MAX = 16
 """How many sessions one of these has in its hands at the same time."""
@@ -97,43 +90,10 @@ STOP_WAITS_S = 10.0
 LOOK_WAITS_S = 1.0
 """How long a look waits for what it began, before it leaves it to itself."""
 
-REMEMBERED_MAX = 100_000
-"""Of how many sessions it is remembered since when they stand still."""
-
 Resume = Callable[[Client, OwnedSession], Awaitable[None]]
 """A harness that goes on with a session: given the client and the session, owned."""
 
 _logger = logging.getLogger("foldline.recovery")
-
-
-@dataclass(slots=True)
-class _Standing:
-    """A session that stands still, by this process's clock.
-
-    Nobody has had it since `since_s`, nothing was appended since `moved_s`; a harness
-    was `wanted` so often.
-    """
-
-    epoch: int
-    seq: int
-    since_s: float
-    moved_s: float
-    wanted: int = 0
-
-
-@dataclass(slots=True)
-class Sweep:
-    """One look at all sessions: how many stood still, and what was done, in order."""
-
-    stalled: int = 0
-    waiting: int = 0
-    actions: list[RecoveryAction] = field(default_factory=list[RecoveryAction])
-
-    def taken_out(self) -> "Sweep":
-        """What there is so far; what comes later is not told twice."""
-        taken = Sweep(self.stalled, self.waiting, self.actions)
-        self.stalled, self.waiting, self.actions = 0, 0, []
-        return taken
 
 
 class RecoveryWorker:
@@ -172,7 +132,7 @@ class RecoveryWorker:
         self._policy = policy or RecoveryPolicy()
         self._pauses = pauses or ResumePolicy()
         self._tenant = tenant
-        self._standing: dict[str, _Standing] = {}
+        self._standing = Standings()
         self._tended: dict[str, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -221,7 +181,8 @@ class RecoveryWorker:
         """Begin what is due, for each session that is not in hand already."""
         look = await asyncio.to_thread(look_at, self._log, tenant=self._tenant)
         found = look.stalled
-        self._forget_all_but(found)
+        self._standing.keep_only(stalled.session_id for stalled in found)
+        await self._pass_on_stops(look.below, sweep)
         for silent in self._silence.broken_by(look.living, now_s=time.monotonic()):
             await self._tell_stuck(silent, sweep)
         begun: list[asyncio.Task[None]] = []
@@ -234,6 +195,21 @@ class RecoveryWorker:
             task.add_done_callback(lambda _, name=stalled.session_id: self._let_go(name))
         if begun:
             await asyncio.wait(begun, timeout=LOOK_WAITS_S)
+
+    async def _pass_on_stops(self, below: Sequence[SessionSummary], sweep: Sweep) -> None:
+        """Whoever should have told a subagent is gone, and its own owner does not know."""
+        names = [summary.session_id for summary in below]
+        for order in await asyncio.to_thread(orders_from_above, self._log, names):
+            try:
+                view = await self._client.open(order.session_id)
+                await view.pass_on_stop()
+                state = await view.state()
+            except FoldlineError as error:
+                _logger.warning("session %s: %s", order.session_id, error)
+                continue
+            if state.cancellation is not None:
+                step = Step(STOP_PASSED_ON, detail=order.reason)
+                await self._note(sweep, state, [step])
 
     async def _tell_stuck(self, silent: SessionSummary, sweep: Sweep) -> None:
         """Only that: to fence a living owner is a person's decision (`steal`)."""
@@ -271,24 +247,6 @@ class RecoveryWorker:
 
     # --- what is due -----------------------------------------------------------------
 
-    def _forget_all_but(self, found: Sequence[Stalled]) -> None:
-        names = {stalled.session_id for stalled in found}
-        gone = [name for name in self._standing if name not in names]
-        for name in gone:
-            del self._standing[name]
-
-    def _since(self, state: SessionState) -> _Standing:
-        now_s = time.monotonic()
-        standing = self._standing.get(state.session_id)
-        if standing is None or standing.epoch != state.epoch:
-            wanted = standing.wanted if standing else 0
-            standing = _Standing(state.epoch, state.seq, now_s, now_s, wanted)
-            if len(self._standing) < REMEMBERED_MAX:
-                self._standing[state.session_id] = standing
-        if standing.seq != state.seq:  # people talk on meanwhile
-            standing.seq, standing.moved_s = state.seq, now_s
-        return standing
-
     async def _tend(self, stalled: Stalled, sweep: Sweep) -> None:
         state = await asyncio.to_thread(self._log.state, stalled.session_id)
         if state is None or state.ended:
@@ -301,7 +259,7 @@ class RecoveryWorker:
             sweep.waiting += 1  # from the leaves up: its subagents are settled first
             return
         sweep.stalled += 1
-        standing = self._since(state)
+        standing = self._standing.of(state, now_s=time.monotonic())
         tries = await asyncio.to_thread(tries_of, self._log, state)
         if tries.answered and await asyncio.to_thread(self._answer, state) == CANCEL:
             await self._go_on_as_answered(state, sweep)
@@ -380,7 +338,7 @@ class RecoveryWorker:
         await owned.append(park_request(owned.epoch, asked))
         crash_point("CP_RECOVERY_BEFORE_PARK")
         await owned.suspend(f"{PARKED}{why}")
-        self._standing.pop(owned.session_id, None)  # it begins anew once it is answered
+        self._standing.forget(owned.session_id)  # it begins anew once it is answered
         return Step(PARKED_ACTION, detail=why)
 
     async def _go_on_as_answered(self, state: SessionState, sweep: Sweep) -> None:
@@ -410,38 +368,7 @@ class RecoveryWorker:
                     pass
         return CANCEL if said.strip().strip('"').upper() == CANCEL else "RESUME"
 
-    # --- telling it ------------------------------------------------------------------
-
     async def _note(
-        self,
-        sweep: Sweep,
-        state: SessionState,
-        steps: Sequence[Step],
-        *,
-        epoch: int = 0,
-        resumes: int = 0,
+        self, sweep: Sweep, state: SessionState, steps: Sequence[Step], **known: int
     ) -> None:
-        actions = [
-            RecoveryAction(
-                session_id=state.session_id,
-                tenant=state.tenant,
-                action=step.action,
-                epoch=epoch,
-                seq=state.seq,
-                writer=self._client.writer,
-                resumes=resumes,
-                call_id=step.call_id or None,
-                attempt=step.attempt or None,
-                detail=step.detail,
-            )
-            for step in steps
-        ]
-        sweep.actions.extend(actions)
-        log = self._log
-        if not actions or not isinstance(log, WritesRecovery):
-            return
-        try:
-            await asyncio.to_thread(log.write_recovery, actions)
-        except FoldlineError as error:
-            # The session's own log has it all; the feed is for whoever watches many.
-            _logger.warning("recovery's feed misses %d actions: %s", len(actions), error)
+        await sweep.note(self._log, state, steps, writer=self._client.writer, **known)

@@ -4,22 +4,32 @@
 harness has its own model and tools, and what was said later is said again.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from foldline.producers.model import ModelResponse
 from foldline.producers.owned import OwnedSession
-from foldline.producers.prepare import Said, blocks_of
+from foldline.producers.prepare import Redacts, Said, blocks_of
+from foldline.producers.redaction_text import PLACEHOLDER
 from foldline.producers.replay_script import Script
 from foldline.producers.tools import Toolbox
 from foldline.projections.context import Context
-from foldline.projections.recording import RecordedTurn, Recording
-from foldline.projections.replay import ENVIRONMENT, Divergence, tools_difference
+from foldline.projections.recording import Environment, RecordedTurn, Recording
+from foldline.projections.replay import (
+    Divergence,
+    environment_difference,
+    tools_difference,
+)
 from foldline.schemas.blocks import Blocks, text_of
+from foldline.schemas.events import SessionCreated
 
 FORKED = "FORK"
 """The trigger of the first turn of a fork that begins within a turn."""
+
+SECRET = "‹secret›"
+"""What stands for any secret where two environments are compared."""
 
 Ask = Callable[[Context], Awaitable[ModelResponse]]
 """Asks a model: a context in, its answer out."""
@@ -66,8 +76,9 @@ class ReplayedInputs:
 
     live = False
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, *, redactor: Redacts) -> None:
         self._script = script
+        self._redactor = redactor
 
     async def set_up(
         self,
@@ -79,17 +90,10 @@ class ReplayedInputs:
     ) -> None:
         """Set the session up, and compare with how it was."""
         recording = self._script.recording
-        known = recording.environment_json
-        if None not in (known, environment_json) and known != environment_json:
-            detail = "another environment"
-            divergence = Divergence(
-                recording.first_seq,
-                ENVIRONMENT,
-                detail,
-                known or "",
-                environment_json or "",
-            )
-            await self._script.diverge(divergence)
+        known = recording.environment_at(recording.last_seq)
+        found = _moved(known, environment_json, self._redactor)
+        if found is not None:
+            await self._script.diverge(found)
         at_seq = recording.first_seq - 1
         await _set_up(session, recording, instructions, tools, at_seq=at_seq)
 
@@ -112,10 +116,21 @@ class LiveInputs:
 
     live = True
 
-    def __init__(self, recording: Recording, fork_seq: int, *, within_turn: bool) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        fork_seq: int,
+        *,
+        within_turn: bool,
+        redactor: Redacts,
+    ) -> None:
+        self.divergence: Divergence | None = None
+        self.left = asyncio.Event()
+        """Set where the harness runs elsewhere than it ran; it is then to be cancelled."""
         self._recording = recording
         self._fork_seq = fork_seq
         self._within_turn = within_turn
+        self._redactor = redactor
 
     async def set_up(
         self,
@@ -125,8 +140,15 @@ class LiveInputs:
         tools: Toolbox | None = None,
         environment_json: str | None = None,
     ) -> None:
-        """Set up what differs from what the fork goes on with."""
-        del environment_json
+        """Set up what differs from what the fork goes on with.
+
+        In another environment than that of the record nothing goes on.
+        """
+        known = self._recording.environment_at(self._fork_seq)
+        self.divergence = _moved(known, environment_json, self._redactor)
+        if self.divergence is not None:
+            self.left.set()
+            await asyncio.get_running_loop().create_future()
         await _set_up(session, self._recording, instructions, tools, at_seq=self._fork_seq)
 
     def turns(self) -> Iterator[Opening]:
@@ -140,6 +162,20 @@ class LiveInputs:
     def model(self, ask: Ask) -> Ask:
         """The harness's own model."""
         return ask
+
+
+def _moved(
+    known: Environment | None, environment_json: str | None, redactor: Redacts
+) -> Divergence | None:
+    """How the environment is another one; where one was not told, nobody can say."""
+    if known is None or environment_json is None:
+        return None
+    told = SessionCreated(agent="", environment_json=environment_json)
+    stored, _ = redactor.redact_event(told)
+    made = stored.environment_json if isinstance(stored, SessionCreated) else None
+    # A secret has another placeholder on another machine: which one it is does not count.
+    recorded = Environment(known.seq, PLACEHOLDER.sub(SECRET, known.said_json))
+    return environment_difference(recorded, PLACEHOLDER.sub(SECRET, made or ""))
 
 
 def _opening(turn: RecordedTurn) -> Opening:

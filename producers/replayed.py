@@ -10,11 +10,11 @@ Ids are those of the record (turns, messages, model calls), so that whatever nam
 them names the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from foldline.errors import PendingSteeringError, SubagentEndedError
+from foldline.errors import PendingSteeringError, ReplayError, SubagentEndedError
 from foldline.producers.ending import End
 from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
@@ -23,7 +23,7 @@ from foldline.producers.model_call import ModelCall
 from foldline.producers.owned import STEERING, OwnedSession
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Draft, blocks_of
-from foldline.producers.recover import RecoveryReport
+from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.replay_calls import RecordedResults
 from foldline.producers.replay_script import Script
 from foldline.producers.session import Said
@@ -35,7 +35,9 @@ from foldline.producers.tools import (
 )
 from foldline.producers.turn import Turn
 from foldline.projections.context import Context
+from foldline.projections.render_anthropic import Caching
 from foldline.projections.replay import Request, tools_difference
+from foldline.projections.request import Form
 from foldline.projections.steering import pending_steering
 from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
@@ -109,6 +111,19 @@ class ReplayedSession(OwnedSession):
         del toolbox, how
         return RecoveryReport()
 
+    async def fork(self, at_seq: int, **how: Any) -> OwnedSession:
+        """No fork is made: what one did is in a record of its own.
+
+        Raises:
+            ReplayError: always; a harness that forks asks `inputs.live` before.
+        """
+        del how
+        reason = (
+            f"its harness forks it at seq {at_seq}: a fork has a record of its own; "
+            "replay that by itself, and fork only where inputs.live is true"
+        )
+        raise ReplayError(self.session_id, reason)
+
     async def subagent(self, call: PendingCall, **how: Any) -> OwnedSession:
         """No child is made: it has ended, and `subagent_result` gives what it came to.
 
@@ -181,12 +196,13 @@ class ReplayedTurn(Turn):
         *,
         model: str,
         provider: str = "",
+        format: str = "",  # noqa: A002 - as in a turn
+        parameters: Mapping[str, Any] | None = None,
+        caching: Caching | None = None,
         purpose: str = "TURN",
-        parameters_json: str = "{}",
         deadline_ms: int | None = None,
     ) -> ModelCall:
         """A call of a model, under the id that it had."""
-        del parameters_json  # a part of the request's reference, which nobody reads here
         started = ModelCallStarted(
             model_call_id=self._script.next_call_id() or fresh_id(),
             purpose=purpose,
@@ -194,9 +210,13 @@ class ReplayedTurn(Turn):
             model=model,
             deadline_ms=deadline_ms,
         )
-        made = Request(provider, model, purpose, context)
         return ReplayedModelCall(
-            self._owner, self.turn_id, started, script=self._script, made=made
+            self._owner,
+            self.turn_id,
+            started,
+            script=self._script,
+            made=Request(provider, model, purpose, context),
+            form=Form(format, model, provider, parameters or {}, caching),
         )
 
     # --- tools -----------------------------------------------------------------------
@@ -242,8 +262,9 @@ class ReplayedModelCall(ModelCall):
         *,
         script: Script,
         made: Request,
+        form: Form,
     ) -> None:
-        super().__init__(owner, turn_id, started)
+        super().__init__(owner, turn_id, started, context=made.context, form=form)
         self._script = script
         self._made = made
 

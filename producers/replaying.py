@@ -117,7 +117,8 @@ async def replay(
 
     Raises:
         SessionNotFoundError: no such session.
-        ReplayError: it mirrors another harness, or has no event at `upto_seq`.
+        ReplayError: it mirrors another harness, or has no event at `upto_seq`; or the
+            harness forks it, and a fork has a record of its own.
         LineageError: it is a fork, and an ancestor is not there as it was.
         LogError, DecodeError, BlobError: its events cannot be read.
     """
@@ -126,17 +127,19 @@ async def replay(
     script = Script(recording, clock)
     settings = settings or Settings()
     throw_away = ReplayLog(log, settings=settings, clock=clock)
+    redactor = Redactor(key_of_log(log.url))  # equal secrets, equal placeholders
     client = _ReplayClient(
         throw_away,
         settings=settings,
-        redactor=Redactor(key_of_log(log.url)),  # equal secrets, equal placeholders
+        redactor=redactor,
         actor=_created(recording).envelope.actor,
         tenant=_created(recording).envelope.tenant,
     )
     try:
         async with client:
             session = await client.replayed(script)
-            await _run(harness, session, script, idle_s=idle_s)
+            inputs = ReplayedInputs(script, redactor=redactor)
+            await _run(harness, session, inputs, script, idle_s=idle_s)
     finally:
         throw_away.close()
     return _report(script)
@@ -214,10 +217,14 @@ class _ReplayClient(Client):
 
 
 async def _run(
-    harness: Harness, session: OwnedSession, script: Script, *, idle_s: float
+    harness: Harness,
+    session: OwnedSession,
+    inputs: Inputs,
+    script: Script,
+    *,
+    idle_s: float,
 ) -> None:
     """Run the harness to its end, or to where it leaves the record."""
-    inputs = ReplayedInputs(script)
     running = asyncio.ensure_future(_call(harness, session, inputs))
     stopping = asyncio.ensure_future(script.stopped.wait())
     try:
@@ -263,7 +270,11 @@ async def _call(harness: Harness, session: OwnedSession, inputs: Inputs) -> None
 
 
 async def _finished(running: asyncio.Future[None], script: Script) -> None:
-    """The harness came to its end: by an error, too early, or where the record has it."""
+    """The harness came to its end: by an error, too early, or where the record has it.
+
+    Raises:
+        ReplayError: the harness wanted what no record has.
+    """
     if running.cancelled():
         said = "the harness cancelled itself"
         script.divergence = Divergence(script.progress.matched_seq, HARNESS, said)
@@ -272,6 +283,8 @@ async def _finished(running: asyncio.Future[None], script: Script) -> None:
     if error is None or isinstance(error, RecordedFailureError):
         script.finish()
         return
+    if isinstance(error, ReplayError):
+        raise error  # it wanted what no record has: nothing can be said about it
     said = f"the harness raised {type(error).__name__}: {error}"
     script.divergence = Divergence(script.progress.matched_seq, HARNESS, said)
 
@@ -309,7 +322,8 @@ async def continue_live(
     """Replay a harness up to a seq; then fork there, and let it go on with real tools.
 
     The fork is a session of the client's log, owned by the client; the replayed session
-    is not touched. Where the harness leaves the record before, nothing is forked.
+    is not touched. Where the harness leaves the record before, nothing is forked. Where
+    it says that it now runs in another environment, it is stopped, and nothing was run.
 
     Args:
         client: an open client of the log.
@@ -328,6 +342,25 @@ async def continue_live(
     state = await (await client.open(session_id)).state(from_seq)
     fork = await client.fork(session_id, from_seq)
     told(fork.session_id)
-    inputs = LiveInputs(whole, from_seq, within_turn=state.turn is not None)
-    await harness(fork, inputs)
-    return replace(report, live_session_id=fork.session_id)
+    inputs = LiveInputs(
+        whole,
+        from_seq,
+        within_turn=state.turn is not None,
+        redactor=Redactor(key_of_log(client.log.url)),
+    )
+    await _go_on(harness, fork, inputs)
+    return replace(report, live_session_id=fork.session_id, divergence=inputs.divergence)
+
+
+async def _go_on(harness: Harness, fork: OwnedSession, inputs: LiveInputs) -> None:
+    """Let the harness go on, to its end, or to where it runs elsewhere than it ran."""
+    running = asyncio.ensure_future(_call(harness, fork, inputs))
+    leaving = asyncio.ensure_future(inputs.left.wait())
+    try:
+        await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not inputs.left.is_set():
+            await running  # what it raises is the caller's
+    finally:
+        leaving.cancel()
+        running.cancel()
+        await asyncio.wait({running, leaving}, timeout=STOP_GRACE_S)

@@ -21,12 +21,20 @@ from foldline.processors.lineage import (
     lineage_of,
 )
 from foldline.processors.log import Log
+from foldline.processors.open_log import SERVICE
 from foldline.producers.appender import Answers, Appender, Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id
 from foldline.producers.link import Link, Stamp
-from foldline.producers.prepare import Draft, Said, blocks_of
-from foldline.producers.stopping import stop_as_asked, stop_children
-from foldline.projections.answering import PERSON, denied, edit_problem, granted
+from foldline.producers.prepare import Draft, Said, blocks_of, check_edit
+from foldline.producers.stopping import pass_on_stop, stop_as_asked, stop_children
+from foldline.projections.answering import (
+    PERSON,
+    answered_request,
+    denied,
+    edit_problem,
+    granted,
+)
+from foldline.projections.operators import check_operator
 from foldline.schemas.blocks import Blob
 from foldline.schemas.derived import steering_id
 from foldline.schemas.events import (
@@ -149,13 +157,24 @@ class View:
 
         Raises:
             AppendRefusedError: it is not recorded; `verdict` says why.
+            AnswerRefusedError: it answers a request for a person, who has none of the
+                roles that it is for (FOLDLINE_OPERATOR_ROLES), or edits a secret in.
             LogUnavailableError: the log gave no answer; the same again, with the same
                 `event_id`, is recorded once.
         """
+        await self._check_roles(event)
+        check_edit(event, self._link.preparer.redactor)
         draft = self._external(
             event, expected_seq=expected_seq, requires=requires, event_id=event_id
         )
         return (await self._send([draft]))[0].verdict
+
+    async def _check_roles(self, event: KnownEvent) -> None:
+        """A service checks its tokens' roles; elsewhere they are the operator's."""
+        link = self._link
+        roles = link.settings.roles_of_operator
+        if roles and answered_request(event) and not link.log.url.startswith(SERVICE):
+            await link.read(check_operator, link.log, self.session_id, event, roles=roles)
 
     async def message(self, said: Said, *, idempotency_key: str | None = None) -> str:
         """A person says something to the agent. Gives the message's id."""
@@ -206,7 +225,8 @@ class View:
 
         Raises:
             NotAPersonError: this client's actor is none.
-            AnswerRefusedError: it is for other arguments, or these cannot be edited in.
+            AnswerRefusedError: it is for other arguments, or for other roles; or these
+                cannot be edited in, as they hold a secret perhaps.
             AppendRefusedError: nothing waits under this id (any more), or it expired.
         """
         request = await self._asked(request_id)
@@ -322,6 +342,13 @@ class View:
             raise
         await stop_as_asked(self._link, self._link.actor, await self.state())
         return verdict
+
+    async def pass_on_stop(self) -> None:
+        """Ask this subagent to stop where a session above it was asked to, or has ended.
+
+        For whoever finds that the one who should have told it is gone.
+        """
+        await pass_on_stop(self._link, self._link.actor, self.session_id)
 
     async def close(self) -> None:
         """Wait for what is under way."""

@@ -8,8 +8,9 @@ request follows from the one that it stems from.
    `foldline.projections.service_cancelling`).
 2. The owner of each session does the same when it notices one: whoever asked may be dead.
 3. A child that is made after that is asked as soon as it is there.
-4. Who ended a session may have died before it told its children: whoever recovers one of
-   them finds the end of its parent, and whoever asks the parent again walks down from it.
+4. Who asked a session to stop, or ended it, may have died before its children were told:
+   whoever recovers one of them finds that, and recovery tells those whose own owner lives
+   (`foldline.producers.recovering`). Whoever asks again walks down from there, too.
 """
 
 import asyncio
@@ -18,19 +19,18 @@ from foldline.producers.link import Link, Stamp
 from foldline.producers.ownership import Ownership
 from foldline.projections.subagents import (
     DEPTH_MAX,
-    SUBAGENT,
+    PARENT_ENDED,
     cause_of,
     cause_of_end,
     children_unseen,
     open_children,
+    order_from_above,
     stops_of,
 )
 from foldline.schemas.derived import cancellation_id
 from foldline.schemas.envelope import Actor
 from foldline.schemas.events import CancellationRequested
 from foldline.schemas.state import SessionState
-
-PARENT_ENDED = "the session that it worked for has ended"
 
 
 async def stop_as_asked(link: Link, actor: Actor, state: SessionState) -> None:
@@ -48,14 +48,16 @@ async def stop_children(link: Link, actor: Actor, state: SessionState) -> None:
 
 
 async def stop_if_orphaned(owner: Ownership) -> None:
-    """Ask this session to stop where the one has ended that it worked for."""
-    state, link = await owner.state(), owner.link
-    if state.relation != SUBAGENT or state.ended or state.cancellation is not None:
-        return
-    parent = await link.read(link.log.state, state.parent_session_id)
-    if parent is not None and parent.ended:
-        cause = (cause_of_end(parent.session_id), PARENT_ENDED)
-        await _stop_tree(link, owner.actor, state.session_id, cause)
+    """Ask this session to stop where one above it has ended, or was asked to stop."""
+    await pass_on_stop(owner.link, owner.actor, owner.session_id)
+
+
+async def pass_on_stop(link: Link, actor: Actor, session_id: str) -> None:
+    """Ask a subagent to stop, with all below, where a session above has it so."""
+    order = await link.read(order_from_above, link.log, session_id)
+    if order is not None:
+        cause = (order.stems_from, order.reason)
+        await _stop_tree(link, actor, order.session_id, cause)
 
 
 async def _stop_tree(

@@ -1,9 +1,9 @@
 """A turn: from a trigger to the agent's being idle again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from foldline.errors import (
     FencedError,
@@ -24,18 +24,13 @@ from foldline.producers.prepare import Draft
 from foldline.producers.stopping import stop_as_asked
 from foldline.producers.tool_run import ToolRun
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult
-from foldline.projections.context import (
-    POLICY,
-    RENDERER,
-    RENDERER_VERSION,
-    Context,
-)
+from foldline.projections.context import Context
+from foldline.projections.render_anthropic import Caching
+from foldline.projections.request import Form
 from foldline.projections.steering import asked_to_stop, due_steering
 from foldline.schemas.events import (
     KnownEvent,
     ModelCallStarted,
-    RequestRef,
-    SeqRange,
     SteeringApplied,
     ToolResultProjected,
     TurnEnded,
@@ -169,21 +164,37 @@ class Turn:
         *,
         model: str,
         provider: str = "",
+        format: str = "",  # noqa: A002 - the word for it
+        parameters: Mapping[str, Any] | None = None,
+        caching: Caching | None = None,
         purpose: str = "TURN",
-        parameters_json: str = "{}",
         deadline_ms: int | None = None,
     ) -> ModelCall:
-        """A call of a model; enter it, ask the model, and give `complete` its answer."""
-        request = None if context is None else _reference(context, parameters_json)
+        """A call of a model; enter it, ask the model, and give `complete` its answer.
+
+        With a format, `call.request` is what to send, once the call is entered. How to
+        build the request again is recorded, and the hash of its bytes.
+
+        Args:
+            context: what the model is shown; not recorded where it is not given.
+            model: whom to ask.
+            provider: who serves it; default: whose format it is.
+            format: one of `foldline.projections.render.FORMATS`; empty: the harness
+                renders the context by itself, and what it adds is its own.
+            parameters: the rest of the request.
+            caching: breakpoints for Anthropic's cache of prompts.
+            purpose: TURN, COMPACTION or another.
+            deadline_ms: how long it may take, in log time.
+        """
         started = ModelCallStarted(
             model_call_id=fresh_id(),
             purpose=purpose,
             provider=provider,
             model=model,
             deadline_ms=deadline_ms,
-            request=request,
         )
-        return ModelCall(self._owner, self.turn_id, started)
+        form = Form(format, model, provider, parameters or {}, caching)
+        return ModelCall(self._owner, self.turn_id, started, context=context, form=form)
 
     # --- tools -----------------------------------------------------------------------
 
@@ -251,21 +262,3 @@ class Turn:
         return await self._owner.decide(
             [self._owner.draft(event, turn_id=self.turn_id) for event in events]
         )
-
-
-def _reference(context: Context, parameters_json: str) -> RequestRef | None:
-    """How to build the request again, from the events that it was built from."""
-    if context.upto_seq <= context.base_seq:
-        return None
-    events = SeqRange(from_seq=context.base_seq + 1, to_seq=context.upto_seq)
-    return RequestRef(
-        ranges=(events,),
-        renderer=RENDERER,
-        renderer_version=RENDERER_VERSION,
-        policy=POLICY,
-        policy_version=RENDERER_VERSION,
-        instructions_event_ids=context.instructions_event_ids,
-        tools_event_id=context.tools_event_id,
-        parameters_json=parameters_json,
-        sha256=context.sha256(),
-    )

@@ -10,6 +10,8 @@ from typing import cast
 from foldline.projections.approvals import INPUT
 from foldline.schemas.blocks import Blocks, json_block
 from foldline.schemas.events import (
+    AnyEvent,
+    InputProvided,
     PermissionDenied,
     PermissionGranted,
     PermissionRequested,
@@ -19,6 +21,9 @@ from foldline.schemas.state import PendingRequest
 
 PERSON = "PERSON"
 CALL_SCOPE = "CALL"
+
+PLACEHOLDER_BEGIN = "‹secret:"
+"""How what redaction puts for a secret begins."""
 
 
 def granted(
@@ -66,7 +71,11 @@ def edit_problem(edited: str, *, scope: str, request: PendingRequest) -> str:
         value = cast("object", json.loads(edited, parse_constant=_no_number))
     except (ValueError, RecursionError) as error:
         return f"the edited arguments are no JSON: {error}"
-    return "" if isinstance(value, dict) else "the edited arguments are no JSON object"
+    if not isinstance(value, dict):
+        return "the edited arguments are no JSON object"
+    if PLACEHOLDER_BEGIN in edited:
+        return "the edited arguments hold what stands for a secret: it would run as it is"
+    return ""
 
 
 def _no_number(name: str) -> object:
@@ -82,6 +91,17 @@ def verb_problem(request: PendingRequest, *, permission: bool) -> str:
     if permission:
         return "the request asks a question: it wants an answer, not grant or deny"
     return "the request asks for permission: it wants grant or deny, not an answer"
+
+
+def answered_request(event: AnyEvent) -> str | None:
+    """The id of the request that an event answers for a person; None for other events."""
+    match event:
+        case PermissionGranted(decided_by="PERSON") | PermissionDenied(decided_by="PERSON"):
+            return event.request_id or ""
+        case InputProvided():
+            return event.request_id
+        case _:
+            return None
 
 
 def missing_role(requested: Recorded | None, roles: Collection[str]) -> str:

@@ -6,8 +6,11 @@ What holds of every build is said, and checked, in `foldline.projections.context
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from foldline.projections.calls import Tale, end_of, says, tales_of
+from foldline.projections.calls import Result, Tale, end_of, says, tales_of
 from foldline.projections.context import (
+    NOTE,
+    SAID,
+    SUMMARY,
     Context,
     Message,
     Part,
@@ -16,6 +19,7 @@ from foldline.projections.context import (
     is_text,
 )
 from foldline.projections.inheritance import parts_of
+from foldline.projections.invariants import check
 from foldline.schemas.blocks import (
     Blob,
     Block,
@@ -33,6 +37,7 @@ from foldline.schemas.events import (
     ConstraintLifted,
     ConstraintSet,
     ContextCleared,
+    ContextPruned,
     GoalSet,
     HistoryRewound,
     Inherited,
@@ -41,7 +46,9 @@ from foldline.schemas.events import (
     MessageRetracted,
     SessionCreated,
     SteeringApplied,
+    SteeringExpired,
     SteeringReceived,
+    SummaryCreated,
     SystemObservation,
     ToolCallRequested,
     ToolDeclaration,
@@ -50,20 +57,26 @@ from foldline.schemas.events import (
 )
 from foldline.schemas.recorded import Recorded
 
+PRUNED = "PRUNED"
+"""The form of a result that left the context: a reference stands for it."""
+
+PRUNED_TEXT = "[This output is no longer shown. The session's log has it.]"
+"""What is shown where a pruning does not say what."""
+
 
 def build(sources: Sources) -> Context:
     """The context of a history."""
-    live = _live(sources.events)
+    live = live_of(sources.events)
     tales = tales_of(sources.events)
     walk = _Walk(sources, tales)
     for recorded in sources.set_up:
         walk.set_up(recorded)
     for recorded in live:
         walk.step(recorded)
-    return walk.context()
+    return check(walk.context())
 
 
-def _live(events: Sequence[Recorded]) -> list[Recorded]:
+def live_of(events: Sequence[Recorded]) -> list[Recorded]:
     """The events that are still part of the conversation, after every rewind."""
     live: list[Recorded] = []
     for recorded in events:
@@ -100,8 +113,8 @@ class _Item:
     role: str
     parts: list[Part] = field(default_factory=list[Part])
     event_ids: list[str] = field(default_factory=list[str])
-    message_id: str = ""
-    calls: list[str] = field(default_factory=list[str])
+    last_seq: int = 0
+    origin: str = SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +145,9 @@ class _Walk:
         self._system: dict[str, _InForce] = {}
         self._tools: tuple[ToolDeclaration, ...] = ()
         self._tools_event_id: str | None = None
-        self._steering: dict[str, Blocks] = {}
+        self._steering: dict[str, tuple[int, Blocks]] = {}
+        self._pruned: dict[str, Blocks] = {}
+        self._compacted_to = 0
 
     def step(self, recorded: Recorded) -> None:
         """Take one more event in."""
@@ -145,9 +160,11 @@ class _Walk:
             case ToolCallRequested() as request:
                 self._request(recorded, request)
             case SteeringReceived(blocks=blocks):
-                self._steering[event_id] = blocks
+                self._steering[event_id] = recorded.seq, blocks
             case SteeringApplied(steering_event_id=steering_id):
-                self._say(recorded, self._steering.get(steering_id, ()))
+                self._say(recorded, self._steering.pop(steering_id, (0, ()))[1])
+            case SteeringExpired(steering_event_id=steering_id):
+                self._steering.pop(steering_id, None)
             case InputProvided(blocks=blocks):
                 self._say(recorded, (text_block("Answer: "), *blocks))
             case ContextCleared():
@@ -156,6 +173,10 @@ class _Walk:
                 self._fork(recorded, created)
             case CompactionCompleted() as compaction:
                 self._compact(recorded, compaction)
+            case SummaryCreated() as summary:
+                self._summarise(recorded, summary)
+            case ContextPruned() as pruning:
+                self._prune(pruning)
             case _ if end_of(recorded.event) is not None:
                 self._end(recorded)
             case _:
@@ -163,14 +184,14 @@ class _Walk:
 
     # --- the conversation ------------------------------------------------------------
 
-    def _say(self, recorded: Recorded, blocks: Blocks) -> None:
-        self._items.extend(self._said(recorded, blocks))
+    def _say(self, recorded: Recorded, blocks: Blocks, *, origin: str = SAID) -> None:
+        self._items.extend(self._said(recorded, blocks, origin))
 
-    def _said(self, recorded: Recorded, blocks: Blocks) -> list[_Item]:
+    def _said(self, recorded: Recorded, blocks: Blocks, origin: str) -> list[_Item]:
         """Something that is said to the model, if it says anything."""
         if not says(blocks):
             return []
-        item = _Item(recorded.seq, "user")
+        item = _Item(recorded.seq, "user", last_seq=recorded.seq, origin=origin)
         item.event_ids.append(recorded.envelope.event_id)
         item.parts.extend(self._parts(blocks))
         return [item]
@@ -197,6 +218,7 @@ class _Walk:
             self._messages[message_id] = item
             self._items.append(item)
         item.event_ids.append(recorded.envelope.event_id)
+        item.last_seq = recorded.seq
         return item
 
     def _end(self, recorded: Recorded) -> None:
@@ -205,7 +227,8 @@ class _Walk:
         late = recorded.envelope.event_id in self._late
         end = end_of(event)
         if end is not None and (late or self._call_of(event) not in self._asked):
-            self._say(recorded, (text_block(_late_note(event)), *end.blocks))
+            said = (text_block(_late_note(event)), *end.blocks)
+            self._say(recorded, said, origin=NOTE)
 
     def _call_of(self, event: AnyEvent) -> str:
         if not isinstance(event, BackgroundEnded):
@@ -235,8 +258,24 @@ class _Walk:
         ]
         before = [item for item in stays if item.seq < first]
         behind = [item for item in stays if item.seq >= first]
-        summary = self._said(recorded, compaction.blocks)
+        summary = self._said(recorded, compaction.blocks, SUMMARY)
+        self._compacted_to = last
         self._restart([*before, *summary, *behind])
+
+    def _summarise(self, recorded: Recorded, summary: SummaryCreated) -> None:
+        """A summary that a harness recorded behind its compaction, in its place."""
+        if summary.to_seq > self._compacted_to:
+            return  # nothing was left out for it
+        said = self._said(recorded, summary.blocks, SUMMARY)
+        before = [item for item in self._items if item.seq < summary.from_seq]
+        self._items = [*before, *said, *self._items[len(before) :]]
+
+    def _prune(self, pruning: ContextPruned) -> None:
+        """Show references from here on; what was pruned already stays as it is."""
+        shown = iter(pruning.blocks)
+        for target in pruning.targets:
+            block = next(shown, None) or text_block(PRUNED_TEXT)
+            self._pruned.setdefault(target, (block,))
 
     # --- what is in force ------------------------------------------------------------
 
@@ -292,14 +331,15 @@ class _Walk:
         self._in_force[key] = said
         if self._items:
             note = f"{label or 'The instructions'}, from now on: "
-            self._say(recorded, (text_block(note), *blocks))
+            self._say(recorded, (text_block(note), *blocks), origin=NOTE)
         else:
             self._system[key] = said
 
     def _lift(self, recorded: Recorded, name: str) -> None:
         known = self._in_force.pop(f"constraint:{name}", None)
         if self._items and known is not None:
-            self._say(recorded, (text_block(f"Constraint {name} no longer holds."),))
+            lifted = text_block(f"Constraint {name} no longer holds.")
+            self._say(recorded, (lifted,), origin=NOTE)
         elif not self._items:
             self._system.pop(f"constraint:{name}", None)
 
@@ -324,6 +364,7 @@ class _Walk:
                 if key.startswith("instructions:")
             ),
             tools_event_id=self._tools_event_id,
+            held_seq=min((seq for seq, _ in self._steering.values()), default=None),
         )
 
     def _system_message(self) -> list[Message]:
@@ -342,42 +383,67 @@ class _Walk:
     def _messages_of(self, item: _Item, stand_ins: list[Shown]) -> list[Message]:
         """The message of an item, and behind it the results of its calls."""
         parts: list[Part] = []
-        results: list[Part] = []
+        told: list[Tale] = []
         for part in item.parts:
             tale = self._tales.get(part.call_id) if part.kind == "call" else None
             if part.kind != "call":
                 parts.append(part)
             elif tale is not None and part.call_id in self._asked:
                 parts.append(self._call(tale))
-                results.append(self._result(tale, stand_ins))
-        messages = [Message(item.role, tuple(parts), tuple(item.event_ids))]
-        if results:
-            messages.append(Message("tool", tuple(results), tuple(item.event_ids)))
-        return messages if parts else []
+                told.append(tale)
+        if not parts:
+            return []
+        said = Message(
+            item.role,
+            tuple(parts),
+            tuple(item.event_ids),
+            seq=item.seq,
+            last_seq=max([item.last_seq, *(tale.settled_seq for tale in told)]),
+            origin=item.origin,
+            pending=tuple(t.request.call_id for t in told if not t.settled_seq),
+        )
+        results = tuple(self._result(tale, stand_ins) for tale in told)
+        return [said, replace(said, role="tool", parts=results)] if results else [said]
 
     def _call(self, tale: Tale) -> Part:
         request = tale.request
+        arguments = self._pruned.get(tale.event_id, request.arguments)
         return Part(
             "call",
-            text="".join(part.text for part in self._parts(request.arguments)),
+            text="".join(part.text for part in self._parts(arguments)),
             call_id=request.call_id,
             provider_call_id=request.provider_call_id,
             tool=request.tool,
+            event_id=tale.event_id,
+            seq=tale.seq,
         )
 
     def _result(self, tale: Tale, stand_ins: list[Shown]) -> Part:
         result = tale.result()
+        call_id = tale.request.call_id
         if result.stands_in:
-            call_id = tale.request.call_id
             stand_ins.append(Shown(call_id, result.form, result.blocks))
+        elif (reference := self._pruned_result(tale)) is not None:
+            result = Result(PRUNED, reference, result.error)
         return Part(
             "result",
-            call_id=tale.request.call_id,
+            call_id=call_id,
             provider_call_id=tale.request.provider_call_id,
             tool=tale.request.tool,
             error=result.error,
             parts=tuple(self._parts(result.blocks)),
+            form=result.form,
+            event_id=tale.shown_id,
+            seq=tale.settled_seq,
         )
+
+    def _pruned_result(self, tale: Tale) -> Blocks | None:
+        """The reference to show; imported ones may name the call by its provider's id."""
+        request = tale.request
+        for name in (request.call_id, tale.shown_id, request.provider_call_id):
+            if name and name in self._pruned:
+                return self._pruned[name]
+        return None
 
     def _parts(self, blocks: Blocks) -> list[Part]:
         return [self._part(block) for block in says(blocks)]

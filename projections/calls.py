@@ -86,6 +86,7 @@ class Tale:
     handles: list[str] = field(default_factory=list[str])
     projected: Result | None = None
     projected_seq: int = 0
+    projected_id: str = ""
 
     def leave(self, parent_id: str) -> None:
         """The session was forked while the call was open: it stays the parent's."""
@@ -102,10 +103,21 @@ class Tale:
         end = self._end()
         return self.standing if end is None else end.result
 
+    @property
+    def settled_seq(self) -> int:
+        """Since when what is shown of it cannot become another; 0: it still can."""
+        end = self._end()
+        return self.projected_seq or (end.seq if end else 0)
+
+    @property
+    def shown_id(self) -> str:
+        """The event that is shown as its result; empty for a stand-in."""
+        end = self._end()
+        return self.projected_id or (end.event_id if end else "")
+
     def late(self) -> dict[str, Result]:
         """Ends that came after what is shown, by the id of their event."""
-        end = self._end()
-        shown_seq = self.projected_seq or (end.seq if end else 0)
+        shown_seq = self.settled_seq
         return {e.event_id: e.result for e in self.ends if e.seq > shown_seq}
 
     def _end(self) -> _End | None:
@@ -158,6 +170,7 @@ def _tell(tale: Tale, recorded: Recorded, attempt: int) -> None:
             error = event.form not in _NO_ERRORS
             tale.projected = Result("PROJECTED", shown(event.blocks), error)
             tale.projected_seq = recorded.seq
+            tale.projected_id = recorded.envelope.event_id
         return
     end = end_of(event)
     if end is not None:

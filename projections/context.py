@@ -6,13 +6,15 @@
     building.build(sources)          the Context: messages, tools, what they stem from
     render.to_openai_messages(...)   the same as an API takes it
 
-Here is the whole history since the last compaction, clearing or rewind, unpruned. What
-holds of every build, at whatever event the history ends:
+Here is the history since the last compaction, clearing or rewind. It is made smaller by
+events only, which `foldline.projections.shaping` plans. What holds of every build, at
+whatever event the history ends:
 
 - every call has exactly one result, in call order, right behind its message;
 - no result without its call, no empty message, no lone surrogate;
 - what was shown stays as it was: an outcome that comes later is a note in its place;
-- the same events give the same bytes, and more events only add behind.
+- the same events give the same bytes, and more events only add behind, but for those
+  that compact, prune, clear or rewind.
 """
 
 import hashlib
@@ -62,15 +64,36 @@ class Part:
     opaque: str | None = None
     error: bool = False
     parts: "tuple[Part, ...]" = ()
+    form: str = field(default="", compare=False)
+    """Of a result: what it rests on (`calls.Result`). PRUNED ones are references."""
+    event_id: str = field(default="", compare=False)
+    """Of a call and of a result: the event that has it; of a stand-in it is empty."""
+    seq: int = field(default=0, compare=False)
+    """Of that event."""
+
+
+SAID = "SAID"
+SUMMARY = "SUMMARY"
+NOTE = "NOTE"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to the model: role system, user, assistant or tool (all results)."""
+    """A message to the model: role system, user, assistant or tool (all results).
+
+    `origin` is SAID, SUMMARY (of what was compacted) or NOTE (ours, of a late outcome or
+    of what came into force). It stands at `seq`, and what it shows rests on events up to
+    `last_seq`; `pending` are calls whose result may still come, and would be another.
+    Messages are equal that show the same.
+    """
 
     role: str
     parts: tuple[Part, ...]
     event_ids: tuple[str, ...]
+    seq: int = field(default=0, compare=False)
+    last_seq: int = field(default=0, compare=False)
+    origin: str = field(default=SAID, compare=False)
+    pending: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +107,11 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the model is shown, up to `upto_seq`, and what it was made from."""
+    """What the model is shown, up to `upto_seq`, and what it was made from.
+
+    Events from `held_seq` on are still needed as they are: steering that was not applied
+    yet. None: nothing waits.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolDeclaration, ...]
@@ -93,16 +120,20 @@ class Context:
     stand_ins: tuple[Shown, ...] = ()
     instructions_event_ids: tuple[str, ...] = ()
     tools_event_id: str | None = None
+    held_seq: int | None = None
 
     def sha256(self) -> bytes:
         """The hash of what is shown: the same on every rebuild."""
-        text = json.dumps(
+        return hashlib.sha256(self.as_bytes()).digest()
+
+    def as_bytes(self) -> bytes:
+        """What is shown, as JSON: tools, then messages."""
+        return json.dumps(
             [self.tools, self.messages],
             ensure_ascii=False,
             separators=(",", ":"),
             default=_plain,
-        )
-        return hashlib.sha256(text.encode()).digest()
+        ).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,4 +245,8 @@ def _plain(value: object) -> object:
     return cast("bytes", value).hex()
 
 
-_FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in (Part, Message)}
+_FIELDS: dict[type, tuple[str, ...]] = {
+    Part: tuple(f.name for f in fields(Part) if f.compare),
+    Message: tuple(f.name for f in fields(Message) if f.compare),
+}
+"""What is hashed: what is shown, not how it came to be."""

@@ -5,6 +5,7 @@ The history of a fork is read with that of its ancestors.
 
 from typing import cast
 
+from foldline.errors import BlobError
 from foldline.processors.lineage import (
     ancestral_states,
     joined_events,
@@ -22,32 +23,107 @@ from foldline.projections.context import (
     text_blobs,
 )
 from foldline.projections.inheritance import as_set_up, seqs_in_force
-from foldline.schemas.events import CompactionCompleted
+from foldline.projections.model_calls import Asked, asked_of
+from foldline.projections.request import Rebuilt, rebuilt
+from foldline.schemas.events import CompactionCompleted, RequestRef
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 
 
-def context_of(log: Log, session_id: str) -> Context | None:
-    """The context at the head; None where there is no such session.
+def context_of(log: Log, session_id: str, *, at_seq: int | None = None) -> Context | None:
+    """The context at the head, or just after a seq; None where there is none.
+
+    Raises:
+        LineageError: it is a fork, and an ancestor is not there as it was.
+    """
+    sources = sources_of(log, session_id, at_seq=at_seq)
+    return None if sources is None else build(sources)
+
+
+def sources_of(log: Log, session_id: str, *, at_seq: int | None = None) -> Sources | None:
+    """What the context at the head, or just after a seq, is built from.
+
+    None where there is no such session, or no event at that seq.
+
+    Raises:
+        LineageError: it is a fork, and an ancestor is not there as it was.
+    """
+    state = _state_at(log, session_id, at_seq)
+    if state is None:
+        return None
+    past = Past(log, state)
+    base_seq = past.base(state)
+    events = past.events(base_seq, state.seq)
+    if base_seq and missing_steering(events):
+        base_seq = 0
+        events = past.events(0, state.seq)
+    return _sources(log, past, base_seq, events)
+
+
+def sources_between(log: Log, session_id: str, base_seq: int, upto_seq: int) -> Sources:
+    """What a context is built from that begins behind one seq and ends at another.
 
     Raises:
         LineageError: it is a fork, and an ancestor is not there as it was.
     """
     state = log.state(session_id)
     if state is None:
-        return None
+        return Sources((), base_seq)
     past = Past(log, state)
-    base_seq = past.base(state)
-    events = past.events(base_seq)
-    if base_seq and missing_steering(events):
-        base_seq = 0
-        events = past.events(0)
+    return _sources(log, past, base_seq, past.events(base_seq, upto_seq))
+
+
+def _sources(log: Log, past: "Past", base_seq: int, events: list[Recorded]) -> Sources:
     set_up = past.set_up(base_seq)
     texts = {
         sha256: log.blobs.get(sha256).decode("utf-8", "replace")
         for sha256 in text_blobs([*set_up, *events])
     }
-    return build(Sources(events, base_seq, set_up, texts))
+    return Sources(events, base_seq, set_up, texts)
+
+
+def _state_at(log: Log, session_id: str, at_seq: int | None) -> SessionState | None:
+    """The state at a seq, of the ancestor that has it where it is before a fork point."""
+    state = log.state(session_id)
+    if state is None or at_seq is None or at_seq == state.seq:
+        return state
+    if not 1 <= at_seq < state.seq:
+        return None
+    return joined_state(log, lineage_from(state, log.state), at_seq)
+
+
+def request_of(log: Log, session_id: str, model_call_id: str) -> Rebuilt | None:
+    """The request of a model call, rebuilt and checked; None where there is no such call.
+
+    Raises:
+        LineageError: it is a fork, and an ancestor is not there as it was.
+    """
+    named = (c for c in calls_of(log, session_id) if c.model_call_id == model_call_id)
+    asked = next(named, None)
+    if asked is None:
+        return None
+    call = asked.started
+    request = None if call is None else call.request
+    if call is None or not isinstance(request, RequestRef) or not request.ranges:
+        return rebuilt(model_call_id, call, None, read_blob=log.blobs.get)
+    first, last = request.ranges[0].from_seq, request.ranges[-1].to_seq
+    try:
+        sources = sources_between(log, session_id, first - 1, last)
+    except BlobError as error:
+        return Rebuilt(model_call_id, b"", request.sha256, request, (str(error),))
+    return rebuilt(model_call_id, call, sources, read_blob=log.blobs.get)
+
+
+def calls_of(log: Log, session_id: str) -> list[Asked]:
+    """The model calls of a session, its ancestors' before them.
+
+    Raises:
+        LineageError: as above.
+    """
+    state = log.state(session_id)
+    if state is None:
+        return []
+    return asked_of(joined_events(log, lineage_from(state, log.state)))
 
 
 class Past:

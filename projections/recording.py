@@ -120,6 +120,14 @@ class RecordedTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class Environment:
+    """What a harness said of where it runs, as JSON; `seq` is the event that has it."""
+
+    seq: int
+    said_json: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """A session as a replay takes it: its events, and what is read out of them.
 
@@ -134,7 +142,6 @@ class Recording:
     calls: Sequence[RecordedCall]
     turns: Sequence[RecordedTurn]
     call_of: Mapping[int, str]
-    environment_json: str | None
     texts: Mapping[bytes, str]
     owners: frozenset[str]
     openings: frozenset[str]
@@ -158,6 +165,21 @@ class Recording:
             if isinstance(recorded.event, ToolsDeclared):
                 declared = recorded.event.tools
         return declared
+
+    def environment_at(self, seq: int) -> Environment | None:
+        """What was said last of the environment by a seq, by an ancestor perhaps.
+
+        None where nobody had said any.
+        """
+        found = None
+        for recorded in self.events:
+            if recorded.seq > seq:
+                break
+            event = recorded.event
+            if isinstance(event, (SessionCreated, SessionResumed)):
+                said = event.environment_json
+                found = found if said is None else Environment(recorded.seq, said)
+        return found
 
     def gives(self, recorded: Recorded) -> bool:
         """Whether a replay gives this event, because the harness does not make it."""
@@ -246,10 +268,6 @@ def recording_of(
     """
     own = [recorded for recorded in events if recorded.seq >= first_seq]
     turns = _turns_of(own)
-    environment = None
-    for recorded in own:
-        if isinstance(recorded.event, (SessionCreated, SessionResumed)):
-            environment = recorded.event.environment_json or environment
     return Recording(
         session_id=session_id,
         events=events,
@@ -257,7 +275,6 @@ def recording_of(
         calls=_calls_of(own),
         turns=turns,
         call_of=_about_calls(events),
-        environment_json=environment,
         texts=texts or {},
         owners=frozenset(r.envelope.writer for r in own if r.envelope.epoch),
         openings=frozenset(turn.message_event_id for turn in turns),

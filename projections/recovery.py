@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from foldline.processors.rules import SAFE_TO_REPEAT
 from foldline.projections.steering import asked_to_stop
+from foldline.schemas.blocks import text_block
+from foldline.schemas.events import InputRequested
 from foldline.schemas.state import (
     CALL_BACKGROUND,
     CALL_CANCELLING,
@@ -27,6 +29,9 @@ from foldline.schemas.state import (
 )
 
 RECONCILABLE = "RECONCILABLE"
+
+OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
+"""What a person may answer about an unknown outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,3 +286,20 @@ def _why(call: Call) -> str:
 def _cancellation(state: SessionState) -> list[PlannedAction]:
     asked = asked_to_stop(state)
     return [HonourCancellation(asked.target, asked.reason)] if asked else []
+
+
+# --- asking a person -----------------------------------------------------------------
+
+
+def outcome_question(call: Call, *, request_id: str) -> InputRequested:
+    """What a person is asked about an execution that nobody saw end."""
+    question = (
+        f"Call {call.call_id} of tool {call.tool} began and nobody recorded its "
+        f"end. Did it happen? operation_id {call.operation_id}"
+    )
+    return InputRequested(
+        request_id=request_id,
+        call_id=call.call_id,
+        answer_schema_json=OUTCOMES_SCHEMA,
+        prompt=(text_block(question),),
+    )

@@ -4,6 +4,7 @@
     request_difference(...)   the first difference of two requests to a model, and its cause
     answer_difference(...)    the same of two answers
     tools_difference(...)     the same of two sets of tools
+    environment_difference(...)  the same of where the harness ran, and runs
 
 A harness is a function of what it is given. So a replay gives it what was recorded, and
 compares what it makes of that: each request to the model, each answer that it records,
@@ -11,11 +12,13 @@ each turn's end. What differs first is the cause; all that follows is a conseque
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from foldline.projections.context import Context, Message, Part
-from foldline.projections.recording import RecordedCall, Recording
+from foldline.projections.recording import Environment, RecordedCall, Recording
 from foldline.schemas.blocks import Blob, Block, Blocks, Body
 from foldline.schemas.events import AnyEvent, ToolCallRequested, ToolDeclaration, type_of
 
@@ -185,6 +188,42 @@ def tools_difference(
                     seq, TOOL_SCHEMA, f"{part} of {name}", str(before), str(after)
                 )
     return None
+
+
+def environment_difference(recorded: Environment, made_json: str) -> Divergence | None:
+    """The difference of two environments: by field, where both are JSON objects."""
+    old, new = _parsed(recorded.said_json), _parsed(made_json)
+    if old == new:
+        return None
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        detail = "another environment"
+        return _differing(recorded.seq, ENVIRONMENT, detail, recorded.said_json, made_json)
+    before, after = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
+    absent = object()
+    names = [
+        name
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name, absent) != after.get(name, absent)
+    ]
+    return Divergence(
+        recorded.seq,
+        ENVIRONMENT,
+        f"another environment: {', '.join(names)}",
+        _shown_of(before, names),
+        _shown_of(after, names),
+    )
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _shown_of(environment: Mapping[str, Any], names: Sequence[str]) -> str:
+    said = {name: environment[name] for name in names if name in environment}
+    return json.dumps(said, ensure_ascii=False)[:SHOWN_CHARS]
 
 
 def _same_body(one: object, other: object) -> bool:

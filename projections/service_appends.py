@@ -15,6 +15,7 @@ import uuid_utils
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from foldline.errors import SessionTruncatedError
 from foldline.processors.http_appends import appended
 from foldline.processors.http_wire import (
     APPENDS,
@@ -25,8 +26,9 @@ from foldline.processors.http_wire import (
     pack_verdicts,
     unpack_appends,
 )
+from foldline.projections.answering import answered_request
 from foldline.projections.service_access import Appender
-from foldline.projections.service_approvers import answered_request, check_answer
+from foldline.projections.service_approvers import check_answer
 from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_writing import (
@@ -111,8 +113,7 @@ async def append_event(
     event = event_of(given.type, given.fields)
     known_seq = given.known_seq
     if known_seq is None:
-        state = await node.reading.run(node.log.state, session_id)
-        known_seq = state.seq if state and state.tenant == caller.tenant else 0
+        known_seq = await _known_seq(node, caller, session_id)
     envelope = stamped(
         caller,
         Envelope(
@@ -136,6 +137,15 @@ async def append_event(
         requires=given.requires,
     )
     return answer_of(await append_prepared(node, caller, append))
+
+
+async def _known_seq(node: Node, caller: Caller, session_id: str) -> int:
+    """The session's last seq, for who does not say what it knows."""
+    try:
+        state = await node.reading.run(node.log.state, session_id)
+    except SessionTruncatedError:
+        return 0  # the verdict says what is wrong with it
+    return state.seq if state and state.tenant == caller.tenant else 0
 
 
 async def append_prepared(node: Node, caller: Caller, append: Append) -> Verdict:

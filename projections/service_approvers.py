@@ -5,20 +5,17 @@
 3. *Not oneself*: not by the subject under which the request was made, the session is
    owned, or its agent goes.
 
-A service without tokens knows nobody: there, as in a file, 2 and 3 cannot be checked.
+A service without tokens knows nobody: there, as in a file, 3 cannot be checked, and 2 by
+what FOLDLINE_OPERATOR_ROLES says of whoever uses it; where it says nothing, not at all.
 """
 
+from foldline.errors import SessionTruncatedError
 from foldline.processors.log import Log
-from foldline.projections.answering import missing_role
+from foldline.projections.answering import answered_request, missing_role
 from foldline.projections.reading import event_at
 from foldline.projections.service_problems import Problem
 from foldline.projections.tokens import OPERATOR, SPEAKS_FOR, Caller
-from foldline.schemas.events import (
-    AnyEvent,
-    InputProvided,
-    PermissionDenied,
-    PermissionGranted,
-)
+from foldline.schemas.events import AnyEvent
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import PendingRequest, SessionState
 
@@ -41,13 +38,16 @@ def check_may_answer(
     Raises:
         Problem: 403; it says which roles may, or as whom the request was made.
     """
-    if caller.kind == OPERATOR:
+    operator = caller.kind == OPERATOR
+    if operator and not caller.roles:
         return
     requested = event_at(log, state.session_id, request.seq)
     roles = missing_role(requested, caller.roles)
     if roles:
-        detail = f"the token {caller.token_id!r} has none of the roles: {roles}"
-        raise Problem(403, "no_role", detail)
+        who = "the operator" if operator else f"the token {caller.token_id!r}"
+        raise Problem(403, "no_role", f"{who} has none of the roles: {roles}")
+    if operator:
+        return
     claimed = event_at(log, state.session_id, state.claimed_seq or state.fork_seq + 1)
     if _is_self(caller, state, requested, claimed):
         detail = (
@@ -68,17 +68,6 @@ def _is_self(caller: Caller, state: SessionState, *about: Recorded | None) -> bo
     return caller.actor_id in subjects or f"http-{caller.token_id}" in writers
 
 
-def answered_request(event: AnyEvent) -> str | None:
-    """The id of the request that an event answers for a person; None for other events."""
-    match event:
-        case PermissionGranted(decided_by="PERSON") | PermissionDenied(decided_by="PERSON"):
-            return event.request_id or ""
-        case InputProvided():
-            return event.request_id
-        case _:
-            return None
-
-
 def check_answer(log: Log, caller: Caller, session_id: str, event: AnyEvent) -> None:
     """Hold an appended answer to the same; what waits no more, the log refuses.
 
@@ -88,7 +77,10 @@ def check_answer(log: Log, caller: Caller, session_id: str, event: AnyEvent) -> 
     request_id = answered_request(event)
     if request_id is None:
         return
-    state = log.state(session_id)
+    try:
+        state = log.state(session_id)
+    except SessionTruncatedError:
+        return  # nobody knows its requests: the log refuses
     request = state.requests.get(request_id) if state else None
     if state is None or request is None or state.tenant != caller.tenant:
         return

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
-from foldline.errors import DecodeError
+from foldline.errors import DecodeError, SessionTruncatedError
 from foldline.processors.http_wire import EVENTS, INT64_MAX, MORE, pack_events
 from foldline.processors.lineage import Lineage, joined_events, joined_stored
 from foldline.processors.log import FOLLOW_MAX_EVENTS
@@ -204,11 +204,15 @@ def read_some(node: Node, session_id: str, after_seq: int) -> list[Recorded]:
 
     def some() -> Iterator[Recorded]:
         size = 0
-        for recorded in node.log.events(session_id, after_seq=after_seq):
-            yield recorded
-            size += len(recorded.body)
-            if size >= node.settings.http_stream_buffer_bytes:
-                return
+        try:
+            for recorded in node.log.events(session_id, after_seq=after_seq):
+                yield recorded
+                size += len(recorded.body)
+                if size >= node.settings.http_stream_buffer_bytes:
+                    return
+        except SessionTruncatedError:
+            if not size:
+                raise  # else what is there before the hole goes out first
 
     return list(islice(some(), FOLLOW_MAX_EVENTS))
 

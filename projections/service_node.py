@@ -15,7 +15,7 @@ from typing import Annotated, Protocol, cast
 from fastapi import Depends, Request
 from pydantic import Field
 
-from foldline.errors import DecodeError
+from foldline.errors import DecodeError, SessionTruncatedError
 from foldline.processors.blobs import BlobStore
 from foldline.processors.http_wire import INT64_MAX, of_path_part
 from foldline.processors.stored import AuditableLog
@@ -229,7 +229,12 @@ class Node:
         return state
 
     async def _head(self, caller: Caller, session_id: str) -> SessionState:
-        state = await self.reading.run(self.log.state, session_id)
+        try:
+            state = await self.reading.run(self.log.state, session_id)
+        except SessionTruncatedError as error:
+            if error.tenant != caller.tenant:
+                raise no_session(session_id) from error
+            raise
         if state is None or state.tenant != caller.tenant:
             raise no_session(session_id)
         self._remember(session_id, state.tenant)
@@ -249,7 +254,10 @@ class Node:
         """Whose a session is; None where there is none."""
         tenant = self._tenants.get(session_id)
         if tenant is None:
-            state = await self.reading.run(self.log.state, session_id)
+            try:
+                state = await self.reading.run(self.log.state, session_id)
+            except SessionTruncatedError as error:
+                return error.tenant  # its events can be read
             if state is None:
                 return None
             tenant = state.tenant

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from foldline.errors import (
+    AnswerRefusedError,
     AppendRefusedError,
     BlobError,
     DecodeError,
@@ -27,6 +28,7 @@ from foldline.errors import (
     LogUnavailableError,
     RedactionError,
     SessionIdError,
+    SessionTruncatedError,
     UncertainAppendError,
 )
 
@@ -42,10 +44,12 @@ _STATUS: tuple[tuple[type[FoldlineError], int, str], ...] = (
     (EncodeError, 422, "unwritable"),
     (BlobError, 404, "no_blob"),
     (AppendRefusedError, 409, "refused"),
+    (AnswerRefusedError, 422, "bad_edit"),
     (RedactionError, 500, "redaction_failed"),
     (ForkPointError, 422, "fork_point"),
     (SessionIdError, 422, "bad_session_id"),
     (LineageError, 409, "lineage"),
+    (SessionTruncatedError, 410, "truncated"),
 )
 """Which error of foldline is which status; any other is the service's own trouble."""
 
@@ -99,10 +103,25 @@ def no_session(session_id: str) -> Problem:
     return Problem(404, "no_session", f"no session {session_id!r}")
 
 
+def missing_of(error: SessionTruncatedError) -> dict[str, Any]:
+    """Which events are missing: what a client needs to read those before and after."""
+    return {
+        "session_id": error.session_id,
+        "unrecoverable": error.unrecoverable,
+        "known_seq": error.known_seq,
+        "next_seq": error.next_seq,
+        "topic": error.topic,
+        "from_offset": error.needed,
+        "to_offset": error.low,
+    }
+
+
 def problem_of(error: FoldlineError) -> Problem:
     """The problem that an error of foldline is."""
     found = (entry[1:] for entry in _STATUS if isinstance(error, entry[0]))
     status, word = next(found, (500, "log_failed"))
+    if isinstance(error, SessionTruncatedError):
+        return Problem(status, word, str(error), extra=missing_of(error))
     after = RETRY_AFTER_S if error.retryable else None
     return Problem(status, word, str(error), retry_after_s=after)
 

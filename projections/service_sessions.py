@@ -1,4 +1,4 @@
-"""Routes that read sessions: lists, states, contexts, plans."""
+"""Routes that read sessions: lists, states, and what is stored of them."""
 
 import base64
 import binascii
@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
+from foldline.errors import SessionTruncatedError
+from foldline.processors.event_rows import LOST
 from foldline.processors.http_wire import (
     INDEX,
     INT64_MAX,
@@ -17,14 +19,12 @@ from foldline.processors.http_wire import (
 )
 from foldline.processors.log import Log, SessionSummary
 from foldline.processors.stored import summary_of
-from foldline.projections.reading import context_of
-from foldline.projections.render import to_anthropic_messages, to_openai_messages
 from foldline.projections.service_access import Reader
 from foldline.projections.service_forks import lineage_for
 from foldline.projections.service_node import Int64, Node, Serving, SessionId
-from foldline.projections.service_problems import Problem, no_session
+from foldline.projections.service_problems import Problem, missing_of
 from foldline.projections.tokens import Caller
-from foldline.projections.views import plain, session_view, state_view
+from foldline.projections.views import session_view, state_view
 from foldline.schemas.snapshots import encode_snapshot
 from foldline.schemas.state import SessionState
 
@@ -103,8 +103,12 @@ def _of_cursor(cursor: str) -> tuple[int, str]:
 async def show_session(
     node: Serving, caller: Reader, session_id: SessionId
 ) -> dict[str, Any]:
-    """Show what a listing shows of one session."""
-    return session_view(summary_of(await node.state(caller, session_id)))
+    """Show what a listing shows of one session; of an UNRECOVERABLE one what is missing."""
+    try:
+        return session_view(summary_of(await node.state(caller, session_id)))
+    except SessionTruncatedError as error:
+        lost = {"session_id": session_id, "tenant": error.tenant, "status": LOST}
+        return lost | {"missing": missing_of(error)}
 
 
 class StateIn(BaseModel):
@@ -134,8 +138,13 @@ async def show_state(
     With `joined`, a seq up to a fork's fork point gives the state of the ancestor that
     has it, as that one's.
     """
-    state = await node.state(caller, session_id, min_seq=given.min_seq)
     at_seq = given.at_seq
+    try:
+        state = await node.state(caller, session_id, min_seq=given.min_seq)
+    except SessionTruncatedError as error:
+        if at_seq is None or at_seq > error.known_seq:
+            raise
+        state = await _state_at(node, session_id, at_seq)  # from before the hole
     if at_seq is not None:
         holder = session_id
         if given.joined and at_seq <= state.fork_seq:
@@ -152,53 +161,6 @@ async def _state_at(node: Node, session_id: str, at_seq: int) -> SessionState:
     if state is None:
         raise Problem(404, "no_event", f"session {session_id!r} has no event at {at_seq}")
     return state
-
-
-class ContextView(BaseModel):
-    """What the model is shown, as an API takes it."""
-
-    format: str
-    system: str | None = None
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
-    upto_seq: int
-    sha256: str
-
-
-@router.get("/sessions/{session_id}/context")
-async def show_context(
-    node: Serving,
-    caller: Reader,
-    session_id: SessionId,
-    format: Annotated[str, Query(pattern="^(anthropic|openai)$")] = "openai",  # noqa: A002 - the parameter's name
-    model: Annotated[str, Query(max_length=256)] = "",
-) -> ContextView:
-    """Build the context that a model is shown next, with the renderer that harnesses use.
-
-    Signed reasoning goes back to `model` only. Images come as data.
-    """
-    await lineage_for(node, caller, session_id)  # each ancestor is served here, or 421
-    return await node.reading.run(_context, node.log, session_id, format, model)
-
-
-def _context(log: Log, session_id: str, wanted: str, model: str) -> ContextView:
-    context = context_of(log, session_id)
-    if context is None:
-        raise no_session(session_id)
-    read_blob = log.blobs.get
-    system: str | None = None
-    if wanted == "anthropic":
-        system, messages = to_anthropic_messages(context, model=model, read_blob=read_blob)
-    else:
-        messages = to_openai_messages(context, read_blob=read_blob)
-    return ContextView(
-        format=wanted,
-        system=system,
-        messages=messages,
-        tools=[plain(tool.__dict__) for tool in context.tools],
-        upto_seq=context.upto_seq,
-        sha256=context.sha256().hex(),
-    )
 
 
 # --- what `foldline verify` reads ------------------------------------------------------

@@ -20,8 +20,8 @@ from foldline.errors import (
 from foldline.processors.blobs import BlobStore
 from foldline.processors.named_blobs import blobs_in
 from foldline.processors.naming import check_session_id
+from foldline.projections.answering import answered_request
 from foldline.projections.forking import fork_point
-from foldline.projections.service_approvers import answered_request
 from foldline.projections.service_node import Node
 from foldline.projections.service_problems import Problem
 from foldline.projections.tokens import SPEAKS_FOR, Caller

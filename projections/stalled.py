@@ -59,10 +59,14 @@ class Stalled:
 
 @dataclass(slots=True)
 class Look:
-    """One look at a log: sessions without a living owner, and running ones with one."""
+    """One look at a log: sessions without a living owner, and running ones with one.
+
+    `below` are those with a living owner that name a parent, in the middle of a turn.
+    """
 
     stalled: list[Stalled] = field(default_factory=list[Stalled])
     living: list[SessionSummary] = field(default_factory=list[SessionSummary])
+    below: list[SessionSummary] = field(default_factory=list[SessionSummary])
 
 
 def look_at(log: Log, *, tenant: str | None = None) -> Look:
@@ -81,8 +85,11 @@ def look_at(log: Log, *, tenant: str | None = None) -> Look:
             if not _lives(summary, leases.get(summary.session_id)):
                 why = PARKED_ONE if status == SUSPENDED else OWNER_GONE
                 look.stalled.append(_stalled(summary, why))
-            elif status == RUNNING:
+                continue
+            if status == RUNNING:
                 look.living.append(summary)
+            if summary.parent_session_id:
+                look.below.append(summary)
     return look
 
 

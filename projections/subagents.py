@@ -1,6 +1,7 @@
 """Subagents: sessions that work on a call of another one. Pure, but for what reads logs.
 
     stops_of(state)                   which children are to stop, and because of what
+    order_from_above(log, id)         a stop that was asked above, and has not come down
     children_to_wait_for(log, state)  who stands still until its children have settled
 
 A parent names its open children in its state, each with its call. Recovery goes from the
@@ -8,9 +9,11 @@ leaves up: a child that somebody works on, or that recovery has still to settle,
 parent waiting; the end of a child completes the parent's call.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from foldline.errors import FoldlineError
 from foldline.processors.log import Log
 from foldline.projections.stalled import PARKED
 from foldline.projections.steering import asked_to_stop
@@ -31,8 +34,12 @@ HANDLE = "subagent:"
 END_READ_MAX = 64
 """How many events at the end of a child are looked at first for its end."""
 
+PARENT_ENDED = "the session that it worked for has ended"
+
 DEPTH_MAX = 64
 """How deep a tree of subagents a cancellation follows."""
+
+_logger = logging.getLogger("foldline.recovery")
 
 End = SessionCompleted | SessionFailed | SessionCancelled
 
@@ -92,6 +99,61 @@ def cause_of_end(session_id: str) -> str:
 def cause_of(state: SessionState, stop: Stop) -> str:
     """What a stop stems from: the ids of the requests below it follow from that."""
     return f"{state.session_id}:{stop.asked_seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a session above wants: `session_id` and all below it are to stop.
+
+    `stems_from` is what the ids of the requests follow from.
+    """
+
+    session_id: str
+    stems_from: str
+    reason: str
+
+
+def order_from_above(log: Log, session_id: str) -> Order | None:
+    """The stop that has not come down to a subagent; None where there is none.
+
+    Who asked a session above to stop, or ended it, may have died before the subagents
+    were told. From the session upward, the first one that should have told is it.
+    """
+    child = log.state(session_id)
+    if child is None or child.ended or _asked_whole(child):
+        return None
+    for _ in range(DEPTH_MAX):
+        if child.relation != SUBAGENT:
+            return None
+        parent = log.state(child.parent_session_id)
+        if parent is None or parent.tenant != child.tenant:
+            return None
+        if parent.ended:
+            stems_from = cause_of_end(parent.session_id)
+            return Order(child.session_id, stems_from, PARENT_ENDED)
+        for stop in stops_of(parent):
+            if stop.child_session_id == child.session_id:
+                return Order(child.session_id, cause_of(parent, stop), stop.reason)
+        child = parent
+    return None
+
+
+def orders_from_above(log: Log, session_ids: Iterable[str]) -> list[Order]:
+    """The stops that have not come down to these, each once; who cannot be read is left."""
+    found: dict[Order, None] = {}
+    for name in session_ids:
+        try:
+            order = order_from_above(log, name)
+        except FoldlineError as error:
+            _logger.warning("whether %s is to stop cannot be read: %s", name, error)
+            continue
+        if order is not None:
+            found[order] = None
+    return list(found)
+
+
+def _asked_whole(state: SessionState) -> bool:
+    return state.cancellation is not None and state.cancellation.target == "SESSION"
 
 
 def _covers(state: SessionState, asked: Cancellation, child: Subagent) -> bool:

@@ -120,13 +120,21 @@ class NoTokens:
 
     needed = False
 
-    def __init__(self, *, tenant: str = "default", actor_id: str = "operator") -> None:
+    def __init__(
+        self,
+        *,
+        tenant: str = "default",
+        actor_id: str = "operator",
+        roles: frozenset[str] = frozenset(),
+    ) -> None:
+        """Make ready; without `roles`, the operator has every role."""
         self._caller = Caller(
             token_id="operator",  # noqa: S106 - a name, no secret
             tenant=tenant,
             scopes=frozenset(SCOPES),
             kind=OPERATOR,
             actor_id=actor_id,
+            roles=roles,
         )
 
     def find(self, secret: str | None) -> Caller | None:  # noqa: ARG002 - none is needed

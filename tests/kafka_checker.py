@@ -43,6 +43,7 @@ from foldline.schemas.snapshots import decode_snapshot, state_hash
 from foldline.schemas.state import FOLD_VERSION, SessionState
 from foldline.schemas.topic_records import (
     CONTROL_KEY,
+    LOST_KEY,
     LOW_WATER_KEY,
     LowWater,
     RulesInForce,
@@ -256,6 +257,8 @@ def read_snapshots(
     for message in read(log, log.names.snapshots(FOLD_VERSION), index):
         if message.key() == LOW_WATER_KEY:
             low = records.unframe_record(LowWater, message.value())
+            continue
+        if message.key().startswith(LOST_KEY) or message.value() is None:
             continue
         state = decode_snapshot(unframe(message.value())[1])
         assert state is not None

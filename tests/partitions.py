@@ -42,8 +42,10 @@ from foldline.schemas.snapshots import decode_snapshot
 from foldline.schemas.state import SessionState
 from foldline.schemas.topic_records import (
     CONTROL_KEY,
+    LOST_KEY,
     LOW_WATER_KEY,
     DeadLetter,
+    LostSession,
     LowWater,
     RefusedAppend,
     RulesInForce,
@@ -177,7 +179,7 @@ class Broker:
         """The newest published state of each session."""
         found: dict[str, SessionState] = {}
         for key, value in self.snapshots.items():
-            if key != LOW_WATER_KEY:
+            if key != LOW_WATER_KEY and not key.startswith(LOST_KEY):
                 state = decode_snapshot(unframe(value)[1])
                 assert state is not None
                 found[key.decode()] = state
@@ -191,6 +193,7 @@ class Table:
     states: dict[str, SessionState] = field(default_factory=dict[str, SessionState])
     position: Position = BEGINNING
     dirty: dict[str, int] = field(default_factory=dict[str, int])
+    gone: dict[str, LostSession] = field(default_factory=dict[str, LostSession])
     reads: int = 0
 
     def get(self, session_id: str) -> SessionState | None:
@@ -199,8 +202,20 @@ class Table:
         state = self.states.get(session_id)
         return copy_of(state) if state else None
 
+    def lost(self, session_id: str) -> LostSession | None:
+        """What is missing of a lost session."""
+        return self.gone.get(session_id)
+
+    @property
+    def lost_sessions(self) -> int:
+        """How many are lost."""
+        return len(self.gone)
+
     def write(self, flush: Flush) -> None:
         """One WriteBatch."""
+        self.gone |= {lost.session_id: lost for lost in flush.lost}
+        for session_id in self.gone:
+            self.states.pop(session_id, None)
         self.states |= {s.session_id: copy_of(s) for s in flush.states}
         self.dirty |= flush.dirty
         for session_id in flush.clean:

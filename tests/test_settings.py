@@ -42,6 +42,14 @@ def test_a_value_out_of_bounds_is_refused_by_its_name(name: str, value: int) -> 
     assert "than" in caught.value.wanted
 
 
+def test_the_roles_of_an_operator_are_names_with_commas() -> None:
+    assert Settings(operator_roles="a, b.c").roles_of_operator == {"a", "b.c"}
+    assert Settings().roles_of_operator == frozenset()
+    for text in (",", "a,", "a b", "ä"):
+        with pytest.raises(SettingsError, match="FOLDLINE_OPERATOR_ROLES"):
+            Settings(operator_roles=text)
+
+
 def test_a_variable_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of foldline's errors, whatever checks it inside."""
     monkeypatch.setenv("FOLDLINE_BATCH_MAX", "many")

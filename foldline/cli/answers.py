@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldline.cli.append import append_draft, persons_draft, show_verdict
+from foldline.cli.append import append_draft, check_roles, persons_draft, show_verdict
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NoRequestError, UsageError
 from foldline.errors import AnswerRefusedError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foldline.schemas.events import KnownEvent
     from foldline.schemas.state import PendingRequest
     from foldline.schemas.verdicts import Verdict
+    from foldline.settings import Settings
 
 LOOK_AGAIN = "`foldline approvals list` shows what waits"
 
@@ -72,11 +73,13 @@ class Answering:
             if problem:
                 raise AnswerRefusedError(request.request_id, problem, _verb(request))
             draft = persons_draft(state, make(request))
-            verdict = append_draft(log, context.settings(), draft, known_seq=state.seq)
+            settings = context.settings()
+            check_roles(log, settings, draft)
+            verdict = append_draft(log, settings, draft, known_seq=state.seq)
             if not verdict.recorded:
                 raise _refusal(log, pending, verdict)
             if pending.approvers and not context.out.json:
-                context.out.remark(_unchecked(log.url, pending))
+                context.out.remark(_checked(log.url, pending, settings))
         if context.out.json:
             context.out.record(verdict_view(verdict))
         else:
@@ -177,9 +180,14 @@ def _verb(request: "PendingRequest") -> str:
     return f"`foldline approvals grant {request.request_id}`, or `deny`"
 
 
-def _unchecked(url: str, pending: "Pending") -> str:
-    """A file knows nobody: it is said, not pretended."""
+def _checked(url: str, pending: "Pending", settings: "Settings") -> str:
+    """What was checked of who may answer: a file knows nobody, and does not pretend to."""
     roles = ", ".join(pending.approvers)
     if url.startswith(("http:", "https:")):
-        return f"answered by a token with one of the roles: {roles}"
-    return f"this log cannot check roles; the request is for: {roles}"
+        return f"the service checks the roles of its tokens; the request is for: {roles}"
+    if settings.operator_roles:
+        return f"FOLDLINE_OPERATOR_ROLES has one of the roles that it is for: {roles}"
+    return (
+        f"this log cannot check roles; the request is for: {roles}; "
+        "FOLDLINE_OPERATOR_ROLES says which are yours"
+    )

@@ -18,6 +18,7 @@ from foldline.cli.approvals import approvals
 from foldline.cli.checkpoint import checkpoint
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
+from foldline.cli.contexts import context_
 from foldline.cli.demo import demo
 from foldline.cli.diff import diff
 from foldline.cli.events import events, tail
@@ -87,6 +88,7 @@ for _name, _command in (
     ("events", events),
     ("state", state),
     ("tail", tail),
+    ("context", context_),
     ("append", append),
     ("steer", steer),
     ("cancel", cancel),

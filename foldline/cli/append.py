@@ -56,7 +56,9 @@ def append(
             raise SessionNotFoundError(session_id, log.url)
         event = make_event(model, fields, state)
         draft = persons_draft(state, event, expected_seq=expected_seq, event_id=event_id)
-        verdict = append_draft(log, context.settings(), draft, known_seq=state.seq)
+        settings = context.settings()
+        check_roles(log, settings, draft)
+        verdict = append_draft(log, settings, draft, known_seq=state.seq)
     if context.out.json:
         context.out.record(verdict_view(verdict))
     else:
@@ -88,14 +90,30 @@ def persons_draft(
     return Draft(envelope, event, expected_seq)  # type: ignore[arg-type]
 
 
+def check_roles(log: "Log", settings: "Settings", draft: "Draft") -> None:
+    """Refuse an answer to a request that is for other roles; a service checks its own.
+
+    Raises:
+        AnswerRefusedError: it says which roles may.
+    """
+    from foldline.processors.open_log import SERVICE  # late: see above
+    from foldline.projections.operators import check_operator
+
+    if not log.url.startswith(SERVICE):
+        session_id, roles = draft.envelope.session_id, settings.roles_of_operator
+        check_operator(log, session_id, draft.event, roles=roles)
+
+
 def append_draft(
     log: "Log", settings: "Settings", draft: "Draft", *, known_seq: int
 ) -> "Verdict":
     """Redact, store and append; the verdict of the event itself."""
-    from foldline.producers.prepare import Preparer
+    from foldline.producers.prepare import Preparer, check_edit
     from foldline.schemas.recorded import Append
 
-    preparer = Preparer(redactor_of(log), log.blobs, settings.inline_max_bytes)
+    redactor = redactor_of(log)
+    check_edit(draft.event, redactor)
+    preparer = Preparer(redactor, log.blobs, settings.inline_max_bytes)
     appends = [
         Append(
             prepared.envelope,

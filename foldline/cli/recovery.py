@@ -13,7 +13,8 @@ from foldline.cli.output import Output
 from foldline.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
-    from foldline.producers.recovering import RecoveryWorker, Resume, Sweep
+    from foldline.producers.recovering import RecoveryWorker, Resume
+    from foldline.producers.recovery_actions import Sweep
     from foldline.producers.tools import Toolbox
     from foldline.projections.recovery import PlannedAction
     from foldline.schemas.topic_records import RecoveryAction

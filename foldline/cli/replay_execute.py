@@ -145,7 +145,8 @@ def _show(out: "Output", report: ReplayReport) -> None:
         out.line(("  " + clean_line(said), "yellow"))
     _show_end(out, report)
     if report.live_session_id:
-        out.line(("went on live in session ", ""), (report.live_session_id, "bold"))
+        said = "went on live in session " if report.ok else "nothing was run in session "
+        out.line((said, ""), (report.live_session_id, "bold"))
 
 
 def _tools(report: ReplayReport) -> str:

@@ -84,7 +84,7 @@ def tokens_of(settings: "Settings") -> "Tokens":
     from foldline.projections.tokens import NoTokens, TokenFile  # late: an extra
 
     if not settings.tokens_file:
-        return NoTokens()
+        return NoTokens(roles=settings.roles_of_operator)
     return TokenFile(Path(settings.tokens_file).expanduser())
 
 
@@ -126,11 +126,20 @@ def _run(context: Context, node: "Node", host: str, port: int, *, insecure: bool
                 out.record({"serving": node.log.url, "url": url})
             else:
                 out.line((f"serving {clean_line(node.log.url)} at {url}", "bold"))
+            if not node.tokens.needed:
+                out.remark(_of_operator(node.settings))
             out.flush()
 
         server = server_of(node, insecure=insecure)
         server.on_started = started
         server.run(sockets=[listening])
+
+
+def _of_operator(settings: "Settings") -> str:
+    """What a service without tokens can check of whoever answers a request."""
+    roles = ", ".join(sorted(settings.roles_of_operator))
+    said = f"the roles: {roles}" if roles else "every role (FOLDLINE_OPERATOR_ROLES)"
+    return f"foldline: no tokens: whoever reaches it may approve, and has {said}"
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -161,6 +161,9 @@ class ApprovalContract:
                 await owned.grant(name, scope="SESSION", edited_arguments="{}")
             with pytest.raises(AnswerRefusedError, match="no JSON object"):
                 await owned.grant(name, edited_arguments="[]")
+            secret = f'{{"token": "ghp_{"a1B2c3D4e5" * 4}"}}'
+            with pytest.raises(AnswerRefusedError, match="hold a secret"):
+                await owned.grant(name, edited_arguments=secret)
             await owned.grant(name, args_hash=calls[0].args_hash)
             with pytest.raises(AppendRefusedError, match="no_pending_request"):
                 await owned.grant(name)

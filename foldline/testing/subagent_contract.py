@@ -14,6 +14,7 @@ from foldline.processors.log import Log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession
+from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.tools import (
     Background,
     Backgrounded,
@@ -250,7 +251,7 @@ class SubagentContract:
             await parent.complete()
             assert (await child.state()).cancellation is not None
 
-    @pytest.mark.parametrize("by", ["recovery of the child", "another request"])
+    @pytest.mark.parametrize("by", ["recovery of the child", "another request", "a look"])
     async def test_children_are_stopped_of_a_parent_that_died_with_its_end(
         self, log: Log, by: str
     ) -> None:
@@ -264,6 +265,10 @@ class SubagentContract:
             if by == "another request":
                 with pytest.raises(AppendRefusedError):
                     await (await another.open(parent.session_id)).cancel()
+                assert (await child.state()).cancellation is not None
+            elif by == "a look":  # of recovery, while the child's own owner lives
+                await child.turn("work").__aenter__()
+                await RecoveryWorker(another, toolbox=Toolbox()).sweep()
                 assert (await child.state()).cancellation is not None
             else:
                 await child.close()

@@ -204,8 +204,63 @@ def test_a_subagents_request_is_listed_below_its_root_and_answered_at_the_child(
     done = run("approvals", "grant", "c1")
     assert done.code == 0
     assert "cannot check roles; the request is for: security" in done.err
+    assert "FOLDLINE_OPERATOR_ROLES says which are yours" in done.err
     assert isinstance(last_event(log, "a-child"), PermissionGranted)
     assert [p["request_id"] for p in run("approvals", "list", "--json").lines()] == ["r1"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ("approvals", "grant", "r2"),
+        ("approvals", "deny", "r2", "--feedback", "no"),
+        ("append", "open-1", "--type", "PermissionGranted", "--field", "request_id=r2"),
+        ("append", "open-1", "--type", "PermissionDenied", "--field", "request_id=r2"),
+    ],
+)
+def test_a_request_for_a_role_is_answered_by_an_operator_who_has_it(
+    run: Run,
+    written: Writer,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: tuple[str, ...],
+) -> None:
+    """However the answer is given; what names no role is anybody's."""
+    asked: dict[str, Any] = {"request_id": "r2", "kind": "PLAN", "display": ()}
+    written.append(PermissionRequested(**asked, approvers=("security", "boss")))
+    monkeypatch.setenv("FOLDLINE_OPERATOR_ROLES", "release, dev")
+    refused = run(*answer)
+    assert refused.code == 1
+    assert "one of the roles security, boss" in refused.err
+    assert "FOLDLINE_OPERATOR_ROLES says dev, release" in refused.err
+    assert isinstance(last_event(log), PermissionRequested)
+    assert run("approvals", "grant", "r1").code == 0
+    monkeypatch.setenv("FOLDLINE_OPERATOR_ROLES", "dev, security")
+    assert run(*answer).code == 0
+    assert isinstance(last_event(log), PermissionGranted | PermissionDenied)
+
+
+def test_arguments_with_a_secret_are_not_edited_in(
+    run: Run, log: Log, written: Writer, tmp_path: Path
+) -> None:
+    """Refused at the grant, however it is given; nothing of it is stored."""
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+    before = last_event(log)
+    fields = {"request_id": "r1", "grant_id": "g"}
+    edited = [{"kind": "json", "body": json.dumps({"to": secret})}]
+    (tmp_path / "grant.json").write_text(json.dumps(fields | {"edited_arguments": edited}))
+    by_hand = ("--type", "PermissionGranted", "--json-file", str(tmp_path / "grant.json"))
+    for done in (
+        run("approvals", "grant", "r1", "--edit", json.dumps({"to": secret})),
+        run("append", written.session_id, *by_hand),
+    ):
+        assert done.code == 1
+        assert "the edited arguments hold a secret" in done.err
+        assert secret not in done.err + done.out
+    shown = '{"to": "‹secret:github-pat:7f3a91c2›"}'
+    done = run("approvals", "grant", "r1", "--edit", shown)
+    assert (done.code, "stands for a secret" in done.err) == (2, True)
+    assert last_event(log) == before
 
 
 def test_hostile_text_reaches_no_terminal(run: Run, written: Writer) -> None:

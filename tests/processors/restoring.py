@@ -6,6 +6,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from confluent_kafka import TopicPartition
+
 from foldline import kafka
 from foldline.processors.kafka_records import Headers
 from foldline.processors.partition_restore import restore_partition
@@ -50,3 +52,10 @@ def put(
     producer: Any = kafka.plain_producer(log.cluster, log.settings)
     producer.produce(topic, value, key.encode(), 0, headers=headers)
     assert producer.flush(10) == 0
+
+
+def delete_records(log: FreshLog, topic: str, *, before: int) -> None:
+    """Delete the first records of a topic's only partition; -1: all of them."""
+    client: Any = kafka.admin(log.cluster, log.settings)
+    partition = TopicPartition(topic, 0, before)
+    client.delete_records([partition])[partition].result(10)

@@ -87,9 +87,12 @@ def test_a_table_that_was_away_for_too_long_is_built_anew(
 
 
 def test_a_snapshot_that_was_deleted_costs_its_session_a_fold(
-    make_fresh_log: MakeLog, tmp_path: Path
+    make_fresh_log: MakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Row 23: a tombstone is no state; the session is folded from its first event."""
+    """Row 23: a tombstone is no state; the session is folded from its first event.
+
+    Whoever has folded it publishes it again, so that the tombstone itself may go.
+    """
     log = make_fresh_log(**SETTINGS)
     feed = Feed(log, seed=223, sessions=4)
     with running_worker(log):
@@ -97,9 +100,18 @@ def test_a_snapshot_that_was_deleted_costs_its_session_a_fold(
         feed.settle()
     checked = check(log, feed.answers)
     _, snapshots = read_snapshots(log, 0)
-    put(log, log.names.snapshots(FOLD_VERSION), next(iter(snapshots)), None)
+    name, topic = next(iter(snapshots)), log.names.snapshots(FOLD_VERSION)
+    put(log, topic, name, None)
     with restored(log, tmp_path / "tombstone") as result:
         assert_same(result, checked)
+    assert f"somebody deleted that of {name!r}" in caplog.text
+    with running_worker(log, name="w2"):
+        feed.tell(40)
+        feed.settle()
+    newest = {message.key(): message.value() for message in read(log, topic, 0)}
+    assert newest[name.encode()] is not None
+    with restored(log, tmp_path / "after") as result:
+        assert_same(result, check(log, feed.answers))
 
 
 # --- the cleaner ---------------------------------------------------------------------

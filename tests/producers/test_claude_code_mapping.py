@@ -1,6 +1,7 @@
 """What is kept as it is, what is noise; sessions, branches, parents and copies."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -178,6 +179,17 @@ def test_two_sessions_in_one_file_are_two_sessions(
     assert {one.session_id: one.head for one in report.sessions} == {"old": 6, SESSION: 4}
     (created,) = into.of(SessionCreated)
     assert (created.relation, created.parent_session_id) == ("CONTINUATION", "old")
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J", "a\nb", "a\u202eb", " a"])
+def test_a_name_that_no_session_can_have_is_no_sessions_name(
+    into: Import, name: str
+) -> None:
+    script = Transcript(session_id=name)
+    script.user("hello")
+    report = into.take(script)
+    (session,) = report.sessions
+    assert re.fullmatch("[0-9a-f]{64}", session.session_id)
 
 
 @pytest.mark.parametrize("named_later", [True, False])

@@ -1,6 +1,7 @@
 """Importing a rollout again, grown, torn, of either form; and what a fork is charged."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def rollout(turns: int = 4, *, bare: bool = False, session_id: str = ROLLOUT) ->
 
 
 # --- again -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J", "a\nb", "a\u202eb", " a"])
+def test_a_name_that_no_session_can_have_is_no_sessions_name(
+    into: Import, name: str
+) -> None:
+    """The file's records are a session all the same."""
+    report = into.take(rollout(session_id=name).data)
+    (session,) = report.sessions
+    assert re.fullmatch("[0-9a-f]{64}", session.session_id)
+    assert verify(into.log).ok
 
 
 @pytest.mark.parametrize("bare", [False, True])

@@ -315,6 +315,11 @@ def test_two_runs_that_begin_alike_are_two_sessions() -> None:
     assert session_of([*items(1)]) == session_of([*items(3)])
 
 
+@pytest.mark.parametrize("name", ["a\x1b[2J", "a\nb", "a\u202eb", " a"])
+def test_a_trace_that_no_session_can_be_called_is_no_name(name: str) -> None:
+    assert session_of(state(trace={"id": name})) == session_of(state(trace=None))
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(),
     lambda inner: (

@@ -12,7 +12,7 @@ from foldline.errors import AppendRefusedError
 from foldline.producers.client import connect
 from foldline.producers.model import ToolRequest
 from foldline.producers.owned import OwnedSession
-from foldline.producers.recover import RecoveryReport
+from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.tools import (
     Done,
     Reconciled,

@@ -11,16 +11,18 @@ from foldline.processors.log import SessionSummary
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
 from foldline.producers.owned import OwnedSession
-from foldline.producers.recover import ASKED, MARKED_UNKNOWN, RESOLVED
-from foldline.producers.recovering import (
+from foldline.producers.recovering import RecoveryWorker
+from foldline.producers.recovery_actions import (
+    ASKED,
+    MARKED_UNKNOWN,
     PARKED_ACTION,
     REOPENED,
+    RESOLVED,
     RESUME_FAILED,
     RESUME_WANTED,
     RESUMED,
     STUCK,
     TAKEN,
-    RecoveryWorker,
     Sweep,
 )
 from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext

@@ -1,6 +1,7 @@
 """Execution replay: nothing happens, and the first difference is named with its cause."""
 
 import asyncio
+import json
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -48,6 +49,8 @@ from foldline.schemas.events import (
 )
 from tests.harness import FaultyLog, client, memory
 from tests.replaying import ANSWERS, INSTRUCTIONS, Agent, recorded
+
+SECRET = "ghp_" + "aB3dE5gH7jK9" * 3
 
 
 @pytest.fixture
@@ -628,6 +631,86 @@ async def test_a_harness_that_differs_before_the_fork_point_does_not_go_live(
     assert not report.live_session_id
     assert len(log.sessions()) == 1
     assert again.world.touched == 0
+
+
+async def test_a_harness_that_forks_its_session_is_told_that_a_replay_cannot(
+    log: FaultyLog,
+) -> None:
+    """And goes on where it asks first; live, it has its fork."""
+    agent = Agent()
+    session_id = await recorded(log, agent)
+    forks: list[str] = []
+
+    async def forking(session: OwnedSession, inputs: Inputs) -> None:
+        forks.append((await session.fork(1)).session_id)
+        await agent.run(session, inputs)
+
+    async def asking_first(session: OwnedSession, inputs: Inputs) -> None:
+        if inputs.live:
+            forks.append((await session.fork(1)).session_id)
+        await agent.elsewhere().run(session, inputs)
+
+    with pytest.raises(ReplayError, match="a fork has a record of its own"):
+        await replay(log, session_id, forking)
+    assert len(log.sessions()) == 1
+    assert not forks
+    async with client(log) as opened:
+        report = await continue_live(opened, session_id, asking_first, from_seq=9)
+    assert report.divergence is None
+    assert [log.state(name) is not None for name in forks] == [True]
+
+
+HERE = json.dumps({"commit": "1f", "image": "a", "remote": f"https://{SECRET}@host/r"})
+
+
+@pytest.mark.parametrize(
+    ("now", "detail"),
+    [
+        (HERE.replace("1f", "2e"), "another environment: commit"),
+        ('{"image": "a", "os": "b"}', "another environment: commit, os, remote"),
+        ("unknown", "another environment"),
+    ],
+)
+@pytest.mark.parametrize("only_live", [False, True])
+async def test_another_environment_is_told_and_nothing_goes_on_in_it(
+    log: FaultyLog,
+    now: str,
+    detail: str,
+    only_live: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Also where the harness finds itself elsewhere only once it is live."""
+    agent = Agent(environment=HERE)
+    session_id = await recorded(log, agent, "Tell Ada.", "Again.")
+    again = agent.elsewhere(environment=now)
+
+    async def run(session: OwnedSession, inputs: Inputs) -> None:
+        told = again if inputs.live or not only_live else agent
+        await told.run(session, inputs)
+
+    async with client(log) as opened:
+        report = await continue_live(opened, session_id, run, from_seq=9)
+    assert report.divergence is not None
+    assert (report.divergence.seq, report.divergence.cause) == (1, ENVIRONMENT)
+    assert report.divergence.detail == detail
+    assert SECRET not in str(report)
+    assert bool(report.live_session_id) == only_live
+    assert again.world.touched == 0
+
+
+async def test_the_same_environment_said_otherwise_is_the_same(log: FaultyLog) -> None:
+    """In another order, with a secret that the record does not have; also in a fork."""
+    agent = Agent(environment=HERE)
+    session_id = await recorded(log, agent, "Tell Ada.", "Again.")
+    fields = json.loads(HERE)
+    otherwise = json.dumps(dict(reversed(fields.items())), indent=1)
+    again = agent.elsewhere(environment=otherwise)
+    async with client(log) as opened:
+        report = await continue_live(opened, session_id, again.run, from_seq=9)
+    assert report.divergence is None, report.divergence
+    moved = agent.elsewhere(environment='{"commit": "2e"}')
+    report = await replay(log, report.live_session_id, moved.run)
+    assert report.divergence is not None
+    assert report.divergence.cause == ENVIRONMENT
 
 
 async def test_what_cannot_be_replayed_is_refused(log: FaultyLog) -> None:

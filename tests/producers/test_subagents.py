@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,19 @@ from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
 from foldline.producers.owned import OwnedSession
 from foldline.producers.recovering import RecoveryWorker
+from foldline.producers.recovery_actions import STOP_PASSED_ON
 from foldline.producers.subagents import child_id
 from foldline.producers.tools import Done, Toolbox
 from foldline.projections.resuming import ResumePolicy
 from foldline.projections.subagents import children_to_wait_for, stops_of
-from foldline.schemas.events import BackgroundEnded, SubagentStarted
+from foldline.schemas.events import (
+    BackgroundEnded,
+    CancellationRequested,
+    KnownEvent,
+    SessionCancelled,
+    SubagentStarted,
+)
+from foldline.testing import make_append
 from tests import charging, delegating
 from tests.charging_run import LIMIT_S, ROOT
 from tests.harness import QUICK, memory, model_says
@@ -164,3 +173,77 @@ async def test_sessions_that_name_each_other_as_children_are_recovered() -> None
         state = log.state(session.session_id)
         assert state is not None
         assert children_to_wait_for(log, state) == []
+
+
+STOPS = (
+    CancellationRequested(target="SESSION", reason="lunch"),
+    CancellationRequested(target="TURN", reason="lunch"),
+    SessionCancelled(reason="lunch"),
+)
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/s.db"])
+@pytest.mark.parametrize("stop", STOPS, ids=["session", "turn", "ended"])
+@pytest.mark.parametrize("levels", [1, 2])
+async def test_a_living_subagent_is_told_of_a_stop_by_recovery_and_only_once(
+    tmp_path: Path, url: str, stop: KnownEvent, levels: int
+) -> None:
+    """Who asked, or ended the session, died before it told anybody; its owner is gone."""
+    log = open_log(url.format(tmp_path))
+    async with (
+        connect(log, settings=QUICK) as above,
+        connect(log, settings=QUICK) as below,
+        connect(log, settings=QUICK) as looking,
+    ):
+        sessions = [await above.create(agent="lead", session_id=SESSION)]
+        for level in range(levels):
+            turn = await sessions[-1].turn("go").__aenter__()
+            (call,) = await model_says(turn, ToolRequest("task", "{}", f"p{level}"))
+            sessions.append(await sessions[-1].subagent(call, agent="scout"))
+        for session in sessions:
+            await session.close()
+        leaf = sessions[-1].session_id
+        owned = await below.take(leaf)
+        turn = await owned.turn("work").__aenter__()
+        epoch = 0 if isinstance(stop, CancellationRequested) else 1
+        append_raw(log, SESSION, stop, epoch=epoch, writer=above.writer)
+        worker = RecoveryWorker(
+            looking, toolbox=Toolbox(), pauses=ResumePolicy(pause_ms=60_000)
+        )
+        sweeps = [await worker.sweep() for _ in range(2)]
+        done = [[a.action for a in sweep.actions] for sweep in sweeps]
+        assert [actions.count(STOP_PASSED_ON) for actions in done] == [1, 0], done
+        for session in sessions[1:]:
+            state = log.state(session.session_id)
+            assert state is not None
+            assert state.counts["CancellationRequested"] == 1
+        await owned.close()
+    log.close()
+
+
+async def test_a_subagent_whose_session_goes_on_is_told_nothing() -> None:
+    """A stop of another call, another turn's, or another tenant's session is not its."""
+    log = memory()
+    async with connect(log, settings=QUICK) as opened:
+        parent = await opened.create(agent="lead", session_id=SESSION)
+        turn = await parent.turn("go").__aenter__()
+        one, other = await model_says(
+            turn, ToolRequest("task", "{}", "p"), ToolRequest("task", "{}", "q")
+        )
+        child = await parent.subagent(one, agent="scout")
+        await child.turn("work").__aenter__()
+        stop = CancellationRequested(target="CALL", target_id=other.call_id)
+        append_raw(log, SESSION, stop, epoch=0, writer="w")
+        worker = RecoveryWorker(opened, toolbox=Toolbox())
+        assert (await worker.sweep()).actions == []
+        state = log.state(child.session_id)
+        assert state is not None
+        assert state.cancellation is None
+
+
+def append_raw(log: Log, session_id: str, event: KnownEvent, **who: Any) -> None:
+    """One append, by somebody who does nothing else."""
+    state = log.state(session_id)
+    assert state is not None
+    (verdict,) = log.append([make_append(session_id, event, known_seq=state.seq, **who)])
+    assert verdict.kind == "ACCEPTED", verdict

@@ -24,6 +24,8 @@ from foldline.producers.client import connect
 from foldline.producers.identity import wall_clock
 from foldline.producers.model import ToolRequest
 from foldline.producers.owned import OwnedSession
+from foldline.producers.prepare import Draft, Preparer
+from foldline.producers.redaction import Redactor
 from foldline.producers.tools import (
     Background,
     Backgrounded,
@@ -45,7 +47,7 @@ from foldline.producers.tools import (
     said_blocks,
 )
 from foldline.producers.turn import Turn
-from foldline.schemas.blocks import text_block, text_of
+from foldline.schemas.blocks import json_block, text_block, text_of
 from foldline.schemas.events import (
     KnownEvent,
     PermissionGranted,
@@ -57,6 +59,7 @@ from foldline.schemas.events import (
     ToolExecutionTimedOut,
 )
 from foldline.settings import Settings
+from foldline.testing import make_append
 from tests.harness import (
     QUICK,
     FaultyLog,
@@ -735,14 +738,83 @@ async def test_edited_arguments_that_do_not_parse_run_nothing() -> None:
     assert result.executed == "NO"
 
 
-async def test_edited_arguments_with_a_secret_in_them_run_nothing() -> None:
+async def test_edited_arguments_with_a_secret_in_them_are_refused_at_the_grant() -> None:
     """With the placeholder it would be another call than the person meant."""
     secret = "ghp_" + "a1B2c3D4e5" * 4
 
     async def edit(view: OwnedSession, request_id: str) -> None:
-        await view.grant(request_id, edited_arguments=f'{{"name": "{secret}"}}')
+        for value in (secret, "‹secret:github-pat:7f3a91c2›"):
+            edited = f'{{"name": "{value}"}}'
+            with pytest.raises(AnswerRefusedError, match="edited arguments hold"):
+                await view.grant(request_id, edited_arguments=edited)
+        by_hand = PermissionGranted(
+            request_id=request_id,
+            decided_by="PERSON",
+            grant_id="g",
+            edited_arguments=(json_block(f'{{"name": "{secret}"}}'),),
+        )
+        with pytest.raises(AnswerRefusedError, match="hold a secret"):
+            await view.append(by_hand)
+        await view.grant(request_id)
 
     result, *_ = await run_answered(memory(), edit)
+    assert isinstance(result, Done)
+
+
+async def test_a_client_answers_for_the_roles_that_its_settings_have() -> None:
+    """With grant, deny, and an answer that is appended by hand."""
+    log = memory()
+    by_hand = PermissionGranted(request_id="r", decided_by="PERSON", grant_id="g")
+    async with turn_of(log) as (owned, _):
+        asked = PermissionRequested(
+            request_id="r", kind="PLAN", approvers=("boss",), display=()
+        )
+        await owned.append(asked)
+        other = QUICK.model_copy(update={"operator_roles": "dev"})
+        async with client(log, settings=other) as person:
+            view = await person.open(owned.session_id)
+            for answer in (
+                view.grant("r"),
+                view.deny("r"),
+                view.append(by_hand),
+            ):
+                with pytest.raises(AnswerRefusedError, match="one of the roles boss"):
+                    await answer
+        boss = QUICK.model_copy(update={"operator_roles": "dev, boss"})
+        async with client(log, settings=boss) as person:
+            await (await person.open(owned.session_id)).grant("r")
+
+
+async def test_a_redacted_edit_that_is_in_the_log_already_runs_nothing() -> None:
+    """Another writer may not have looked."""
+    log = memory()
+
+    async def edit(view: OwnedSession, request_id: str) -> None:
+        state = await view.state()
+        request = state.requests[request_id]
+        secret = json_block('{"name": "ghp_%s"}' % ("a1B2c3D4e5" * 4))
+        event = PermissionGranted(
+            request_id=request_id,
+            call_id=request.call_id,
+            args_hash=request.args_hash,
+            decided_by="PERSON",
+            grant_id="g",
+            edited_arguments=(secret,),
+        )
+        given = make_append("s", event, known_seq=state.seq, epoch=0, writer="w")
+        preparer = Preparer(Redactor(b"key"), log.blobs, 10_000)
+        appends = [
+            given._replace(
+                envelope=prepared.envelope,
+                event=prepared.event,
+                content=prepared.content,
+                requires=prepared.requires,
+            )
+            for prepared in preparer.prepare(Draft(given.envelope, event))
+        ]
+        assert [v.kind for v in log.append(appends)] == ["ACCEPTED"] * 2
+
+    result, *_ = await run_answered(log, edit)
     assert isinstance(result, Failed)
     assert "redacted" in text_of(result.blocks)
 

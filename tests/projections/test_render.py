@@ -1,16 +1,31 @@
-"""Contexts as two APIs take them: paired, with ids that fit, the same every time."""
+"""Contexts as three APIs take them: paired, with ids that fit, the same every time."""
+
+from typing import Any
 
 import pytest
 
+from foldline.errors import SettingsError
 from foldline.projections.building import build
-from foldline.projections.context import Sources
-from foldline.projections.render import to_anthropic_messages, to_openai_messages
+from foldline.projections.context import Context, Sources
+from foldline.projections.render import (
+    FORMATS,
+    render,
+    request_bytes,
+    to_anthropic_messages,
+    to_openai_messages,
+)
+from foldline.projections.render_anthropic import Caching
+from foldline.projections.wire import GO_ON
 from foldline.schemas.blocks import Blob, Block, json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
+    CompactionCompleted,
+    ContextPruned,
     InstructionsSet,
     KnownEvent,
+    ToolDeclaration,
     ToolExecutionCompleted,
+    ToolsDeclared,
     UserMessage,
 )
 from foldline.schemas.recorded import Recorded
@@ -110,8 +125,8 @@ def test_what_a_provider_sent_opaque_goes_back_as_it_came() -> None:
     message = AssistantMessage(message_id="m", blocks=(item, text_block("so")))
     context = build(Sources(session().given(turn(), message).events))
     _, messages = to_anthropic_messages(context, model="x")
-    assert messages[0]["content"][0] == {"type": "w", "id": 1}
-    assert to_openai_messages(context)[0]["content"] == "so"
+    assert messages[1]["content"][0] == {"type": "w", "id": 1}
+    assert to_openai_messages(context)[1]["content"] == "so"
 
 
 def test_images_are_shown_where_their_bytes_can_be_read_and_named_elsewhere() -> None:
@@ -132,7 +147,7 @@ def test_arguments_that_are_no_object_are_shown_as_the_model_wrote_them(raw: str
     events[1] = request("m:1", message_id="m", arguments=(json_block(raw),))
     context = build(Sources(session().given(turn(), *events).events))
     _, messages = to_anthropic_messages(context)
-    assert messages[0]["content"][0]["input"] == {"_unparsed": raw}
+    assert messages[1]["content"][0]["input"] == {"_unparsed": raw}
 
 
 def test_a_failed_result_is_marked_as_an_error() -> None:
@@ -144,3 +159,213 @@ def test_a_failed_result_is_marked_as_an_error() -> None:
     context = build(Sources(session().given(turn(), *events).events))
     _, messages = to_anthropic_messages(context)
     assert messages[-1]["content"][0]["is_error"]
+
+
+# --- whole requests ------------------------------------------------------------------
+
+
+def answered(*blocks: Block) -> Context:
+    """The context of one answer."""
+    message = AssistantMessage(message_id="m", blocks=blocks)
+    return build(Sources(session().given(turn(), message).events))
+
+
+def reasoned(item_id: str = "rs", **fields: Any) -> Block:
+    """Reasoning of a model at OpenAI, encrypted."""
+    item = f'{{"type":"reasoning","id":"{item_id}","summary":[],"encrypted_content":"e"}}'
+    named: dict[str, Any] = {"provider": "openai", "model": "gpt-x", "opaque": item}
+    return Block(kind="reasoning", **named | fields)
+
+
+@pytest.mark.parametrize(
+    ("asked", "goes"),
+    [
+        ({"model": "gpt-x"}, True),
+        ({"model": "gpt-x-2026-01-02"}, True),
+        ({"model": "gpt-y"}, False),
+        ({"model": "gpt-x", "provider": "azure"}, False),
+    ],
+)
+def test_encrypted_reasoning_goes_back_to_its_provider_and_model_only(
+    asked: dict[str, str],
+    goes: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    """A model is the same under its name with and without a date."""
+    context = answered(reasoned(), text_block("so"))
+    items = render(context, "openai-responses", **asked)["input"]  # type: ignore[arg-type]
+    assert ("reasoning" in [item["type"] for item in items]) is goes
+    assert items[-1] == {"type": "message", "role": "assistant", "content": "so"}
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        (reasoned(), reasoned()),
+        (reasoned(opaque="[sealed]"),),
+        (reasoned(opaque='{"type":"reasoning","summary":[],"encrypted_content":"e"}'),),
+        (reasoned(opaque='{"type":"reasoning","id":"rs","summary":[]}'),),
+    ],
+)
+def test_reasoning_that_cannot_go_back_as_it_came_is_dropped(
+    blocks: tuple[Block, ...],
+) -> None:
+    """Twice the same, no id, not encrypted, nothing that came of it."""
+    context = answered(*blocks, text_block("so"))
+    items = render(context, "openai-responses", model="gpt-x")["input"]
+    kept = [item["id"] for item in items if item["type"] == "reasoning"]
+    assert kept in ([], ["rs"])
+    assert len(kept) == len(blocks) - 1
+    alone = render(answered(reasoned()), "openai-responses", model="gpt-x")["input"]
+    assert [item["type"] for item in alone] == ["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "the key is \u2039secret:github-pat:7f3a91c2\u203a",
+        "cut \ufffd",
+        "begins\n[70000 bytes of text/plain, not shown]",
+    ],
+)
+def test_thinking_that_is_not_as_it_was_signed_is_dropped(body: str) -> None:
+    """Redacted, repaired or shortened: its signature no longer fits."""
+    thought = Block(
+        kind="reasoning", body=body, provider="anthropic", model="x", signature="s"
+    )
+    context = answered(thought, text_block("so"))
+    content = render(context, "anthropic", model="x")["messages"][1]["content"]
+    assert content == [{"type": "text", "text": "so"}]
+
+
+def test_thinking_is_not_asked_for_in_the_middle_of_a_turn_without_it() -> None:
+    """The model was changed between a call and its result."""
+    context = build(Sources(history(("a",))))
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2048}
+    assert "thinking" in render(context, "anthropic", model="x", parameters=thinking)
+    assert "thinking" not in render(context, "anthropic", model="y", parameters=thinking)
+
+
+def with_image(exit_code: int) -> Context:
+    """A call whose output is a text and an image."""
+    events = called("m:1", "a")
+    output = (text_block("see "), Block(kind="image", body=PNG))
+    events[3] = ToolExecutionCompleted(call_id="m:1", exit_code=exit_code, output=output)
+    return build(Sources(session().given(turn(), *events).events))
+
+
+def test_images_of_results_stand_where_a_format_has_a_place_for_them() -> None:
+    """In the result; in Chat, and in Anthropic's errors, in the user's next message."""
+    for failed in (0, 2):
+        bodies = {
+            wanted: render(
+                with_image(failed), wanted, model="x", read_blob=lambda _: b"\x89PNG"
+            )
+            for wanted in FORMATS
+        }
+        result, *behind = bodies["anthropic"]["messages"][-1]["content"]
+        assert [block["type"] for block in behind] == (["text", "image"] if failed else [])
+        assert isinstance(result["content"], str) is bool(failed)
+        tool, user = bodies["openai-chat"]["messages"][-2:]
+        named = "see [image: 4 bytes of image/png, shown below]"
+        assert (tool["content"], user["role"]) == (named, "user")
+        assert [part["type"] for part in user["content"]] == ["text", "image_url"]
+        output = bodies["openai-responses"]["input"][-1]["output"]
+        assert [piece["type"] for piece in output] == ["input_text", "input_image"]
+
+
+@pytest.mark.parametrize("data", [b"<svg/>", b""])
+def test_what_no_api_shows_as_an_image_is_named(data: bytes) -> None:
+    """Its bytes say what it is, whatever it was called."""
+    context = build(Sources(history(())))
+    for wanted in FORMATS:
+        body = render(context, wanted, model="x", read_blob=lambda _: data)
+        assert b"[image: 4 bytes of image/png]" in request_bytes(body)
+
+
+def test_tools_are_declared_as_each_format_wants_them() -> None:
+    """Each once, with a schema of an object and a name that every API takes."""
+    schema = '{"type":"object","properties":{"a":{"type":"string"}},"oneOf":[{}]}'
+    tool = ToolDeclaration(
+        name="a.b", effect="READ_ONLY", description="does", input_schema=schema
+    )
+    events = session().given(ToolsDeclared(tools=(tool, tool))).events
+    bodies = {w: render(build(Sources(events)), w, model="x") for w in FORMATS}
+    (anthropic,) = bodies["anthropic"]["tools"]
+    assert anthropic["input_schema"] == {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+    }
+    assert anthropic["name"].startswith("a_b_")
+    (chat,) = bodies["openai-chat"]["tools"]
+    assert chat["function"]["parameters"] == anthropic["input_schema"]
+    (responses,) = bodies["openai-responses"]["tools"]
+    assert (responses["name"], responses["description"]) == (anthropic["name"], "does")
+
+
+def test_cache_breakpoints_stand_behind_tools_system_summary_and_end() -> None:
+    """At most four; what was pruned last counts like a summary."""
+    tool = ToolDeclaration(name="t", effect="READ_ONLY")
+    story = session().given(
+        InstructionsSet(role="system", blocks=(text_block("be brief"),)),
+        ToolsDeclared(tools=(tool, tool)),
+        turn(),
+        UserMessage(message_id="u", blocks=(text_block("one"),)),
+    )
+    story.given(
+        CompactionCompleted(
+            compaction_id="c",
+            from_seq=1,
+            to_seq=story.seq,
+            base_seq=story.seq,
+            strategy="s",
+            blocks=(text_block("so far"),),
+        ),
+        UserMessage(message_id="v", blocks=(text_block("two"),)),
+        *called("m:1", "a"),
+    )
+    plain = render(build(Sources(story.events)), "anthropic", model="x")
+    cached = cached_at(story.events)
+    assert cached == ["t", "be brief", "so far", "ok"]
+    assert b"cache_control" not in request_bytes(plain)
+    story.given(ContextPruned(rule="r", targets=("m:1",)))
+    story.given(UserMessage(message_id="w", blocks=(text_block("three"),)))
+    assert cached_at(story.events)[2:] == [
+        "[This output is no longer shown. The session's log has it.]",
+        "three",
+    ]
+
+
+def cached_at(events: list[Recorded]) -> list[str]:
+    """What the blocks say that end a cached prefix."""
+    caching = Caching(ttl="1h")
+    body = render(build(Sources(events)), "anthropic", model="x", caching=caching)
+    blocks = [*body["tools"], *body["system"]]
+    for message in body["messages"]:
+        blocks += message["content"]
+    marked = [block for block in blocks if "cache_control" in block]
+    assert all(b["cache_control"] == {"type": "ephemeral", "ttl": "1h"} for b in marked)
+    return [b.get("name") or b.get("text") or b["content"] for b in marked]
+
+
+def test_the_user_has_the_first_word_and_at_anthropic_the_last() -> None:
+    """No API is asked with nothing, or to go on within its own answer."""
+    for wanted in FORMATS:
+        nothing = render(build(Sources(session().events)), wanted, model="x")
+        assert GO_ON.encode() in request_bytes(nothing)
+    said = render(answered(text_block("so")), "anthropic", model="x")["messages"]
+    assert [m["role"] for m in said] == ["user", "assistant", "user"]
+
+
+def test_parameters_complete_a_request_and_replace_nothing() -> None:
+    """In one order, whatever order they came in; the provider's own tools are added."""
+    context = build(Sources(history(())))
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    one = {"temperature": 0.5, "max_tokens": 9, "tools": [search]}
+    other = dict(reversed(one.items()))
+    bodies = [render(context, "anthropic", model="x", parameters=p) for p in (one, other)]
+    assert request_bytes(bodies[0]) == request_bytes(bodies[1])
+    assert bodies[0]["tools"] == [search]
+    with pytest.raises(SettingsError, match="messages"):
+        render(context, "anthropic", model="x", parameters={"messages": []})
+    with pytest.raises(SettingsError, match="format"):
+        render(context, "morse", model="x")

@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from foldline.projections.tokens import NoTokens
 from foldline.schemas.blocks import json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
@@ -237,6 +238,44 @@ def test_a_grant_may_edit_the_arguments_of_one_call(
     assert isinstance(last.event, PermissionGranted)
     assert last.event.edited_arguments[0].body == '{"command": "ls"}'
     assert last.event.edited_args_hash not in (None, "h1")
+
+
+def test_arguments_with_a_secret_are_not_edited_in(
+    served: Served, http: httpx2.Client, story: LogStory
+) -> None:
+    """Refused at the grant, by its route and as an append; nothing of it is stored."""
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+    body = json.dumps({"command": secret})
+    fields = {"request_id": "ask-1", "decided_by": "PERSON", "grant_id": "g"}
+    edited = fields | {"edited_arguments": [{"kind": "json", "body": body}]}
+    appends = f"/sessions/{story.session_id}/appends"
+    given = {"args_hash": "h1", "edited_arguments": {"command": secret}}
+    with served.http("fl_guard") as guard:
+        answers = [
+            http.post(path(story, "grant"), json=given),
+            guard.post(appends, json={"type": "PermissionGranted", "fields": edited}),
+        ]
+    for answer in answers:
+        assert (answer.status_code, answer.json()["kind"]) == (422, "bad_edit")
+        assert secret not in answer.text
+    assert "ask-1" in story.state.requests
+
+
+def test_a_service_without_tokens_checks_the_roles_of_its_operator() -> None:
+    """Where its settings say them; else whoever reaches it has every role."""
+    kinds: list[list[str]] = []
+    for roles in ({"dev"}, {"dev", "boss"}, set[str]()):
+        with serving_memory(NoTokens(roles=frozenset(roles))) as open_to_all:
+            story = LogStory(open_to_all.node.log).given(created(), started(), said())
+            ask_of_security(story)
+            with open_to_all.http("") as http:
+                answer = http.post(path(story, "grant", "ask-3"), json={}).json()
+        kinds.append([answer["kind"], answer.get("detail", "")])
+    assert kinds[0] == [
+        "no_role",
+        "the operator has none of the roles: security, boss",
+    ]
+    assert [kind for kind, _ in kinds[1:]] == ["ACCEPTED", "ACCEPTED"]
 
 
 # --- the stream --------------------------------------------------------------------------

@@ -173,7 +173,8 @@ def test_a_forks_context_begins_with_its_parents(
 ) -> None:
     name = new_id()
     fork(mine, story.session_id, at_seq=4, session_id=name)
-    shown = [mine.get(f"/sessions/{s}/context").json() for s in (story.session_id, name)]
+    paths = [f"/sessions/{s}/context" for s in (story.session_id, name)]
+    shown = [mine.get(path).json()["request"] for path in paths]
     assert shown[0]["messages"] == shown[1]["messages"]
     assert shown[1]["messages"][-1]["content"] == "one"
 

@@ -1,5 +1,7 @@
 """What the service says of sessions is what the log says."""
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -198,19 +200,74 @@ def test_sessions_are_listed_page_by_page() -> None:
     log.close()
 
 
-def test_a_context_is_rendered_for_two_apis(http: httpx2.Client, served: Served) -> None:
+# --- contexts ------------------------------------------------------------------------
+
+
+def greeted(served: Served) -> str:
+    """The path of a session in which somebody said hello."""
     story = LogStory(served.node.log).given(
         SessionCreated(agent="coder"), ToolsDeclared(tools=()), started(), said("hello")
     )
-    path = f"/sessions/{story.session_id}/context"
-    openai = get(http, path)
-    assert openai["messages"] == [{"role": "user", "content": "hello"}]
-    assert openai["upto_seq"] == 4
-    anthropic = get(http, path, format="anthropic")
-    assert anthropic["messages"] == [
-        {"role": "user", "content": [{"type": "text", "text": "hello"}]}
-    ]
-    assert anthropic["sha256"] == openai["sha256"]
+    return f"/sessions/{story.session_id}"
+
+
+def test_a_context_is_rendered_for_three_apis(http: httpx2.Client, served: Served) -> None:
+    path = f"{greeted(served)}/context"
+    chat = get(http, path)
+    assert chat["request"]["messages"] == [{"role": "user", "content": "hello"}]
+    assert (chat["base_seq"], chat["upto_seq"], chat["explanation"]) == (0, 4, None)
+    blocks = [{"type": "text", "text": "hello"}]
+    anthropic = get(http, path, format="anthropic", model="m")["request"]
+    assert anthropic["messages"] == [{"role": "user", "content": blocks}]
+    assert anthropic["model"] == "m"
+    responses = get(http, path, format="openai-responses")["request"]
+    assert responses["input"][0]["content"] == [{"type": "input_text", "text": "hello"}]
+    assert get(http, path, format="")["request"] is None
+
+
+def test_a_contexts_hash_is_of_the_request_as_it_is_sent(
+    http: httpx2.Client, served: Served
+) -> None:
+    view = get(http, f"{greeted(served)}/context", format="anthropic")
+    sent = json.dumps(view["request"], ensure_ascii=False, separators=(",", ":"))
+    assert hashlib.sha256(sent.encode()).hexdigest() == view["sha256"]
+
+
+def test_a_context_is_shown_as_it_was_and_explained(
+    http: httpx2.Client, served: Served
+) -> None:
+    path = greeted(served)
+    view = get(http, f"{path}/context", explain=True)
+    (message,) = view["explanation"]["messages"]
+    assert (message["role"], message["why"], message["text"]) == (
+        "user",
+        "in full",
+        "hello",
+    )
+    assert [s["type"] for s in message["sources"]] == ["UserMessage"]
+    assert view["explanation"]["tokens"]["total"] == message["tokens"] == 5
+    assert get(http, f"{path}/context", at_seq=3, format="")["messages"] == 0
+    assert http.get(f"{path}/context", params={"at_seq": 9}).status_code == 404
+
+
+def test_two_contexts_are_compared(http: httpx2.Client, served: Served) -> None:
+    path = f"{greeted(served)}/context/difference"
+    found = get(http, path, from_seq=3)
+    assert (found["same_messages"], found["only_grew"]) == (0, True)
+    assert [message["text"] for message in found["new"]] == ["hello"]
+    assert http.get(path).json()["kind"] == "no_model_call"
+
+
+def test_the_request_of_a_model_call_is_rebuilt(
+    http: httpx2.Client, served: Served
+) -> None:
+    path = greeted(served)
+    story = LogStory(served.node.log, session_id=path.rpartition("/")[2])
+    story.given(ModelCallStarted(model_call_id="m1", provider="p", model="m"))
+    found = get(http, f"{path}/requests/m1")
+    assert (found["ok"], found["request"]) == (False, None)
+    assert found["problems"] == ["no request was recorded with this call"]
+    assert http.get(f"{path}/requests/m2").json()["kind"] == "no_model_call"
 
 
 def test_a_recovery_plan_is_the_one_that_a_new_owner_makes(

@@ -76,7 +76,8 @@ def served(book: TokenBook) -> Iterator[Served]:
 
 def ask(client: httpx2.Client, method: str, path: str, operation: dict[str, Any]) -> Any:
     """Call a route with whatever it needs at the least."""
-    values = {"session_id": "mine", "request_id": "r", "sha256": "0" * 64, "schema_id": "1"}
+    values = {"session_id": "mine", "sha256": "0" * 64, "schema_id": "1"}
+    values |= {"request_id": "r", "model_call_id": "m"}
     url = re.sub(r"{(\w+)}", lambda match: values[match[1]], path)
     if not url.startswith("/foldline"):
         url = f"../..{url}"

@@ -14,9 +14,11 @@ from foldline.schemas.codec import Codec, encode_content, encode_envelope
 from foldline.schemas.events import EVENT_TYPES, type_of
 from foldline.schemas.frozen import FOLDER as FROZEN
 from foldline.schemas.frozen import versions_of
+from foldline.schemas.record_codec import encode_record
 from foldline.schemas.registry import LocalRegistry, SchemaTable
 from foldline.schemas.registry_client import frozen_text
 from foldline.schemas.snapshots import encode_snapshot
+from foldline.schemas.topic_records import LostSession, LowWater
 from tests import happenings as h
 from tests.samples import BARE_ENVELOPE, ENVELOPE, SAMPLES
 
@@ -41,7 +43,32 @@ def bodies() -> dict[str, bytes]:
         .given(h.model_starts(), h.model_completes(usage={"input_tokens": 7}), h.steer())
         .state
     )
+    golden |= {type(one).__name__: encode_record(one) for one in RECORDS}
     return golden
+
+
+RECORDS = (
+    LowWater(
+        partition=3,
+        fold_version=1,
+        low=1_000,
+        input_offset=2_000,
+        rules_version=1,
+        schema_ids=(4, 5),
+        low_input_offset=900,
+    ),
+    LostSession(
+        session_id="session-é",
+        tenant="tenant",
+        partition=3,
+        known_seq=5,
+        next_seq=9,
+        from_offset=1_000,
+        to_offset=1_200,
+        detail="why",
+    ),
+)
+"""What a restore reads beside states: kept as long as the log is."""
 
 
 def text_of(body: bytes) -> str:

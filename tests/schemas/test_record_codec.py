@@ -12,6 +12,7 @@ from foldline.schemas.avro_bytes import long_bytes, time_bytes
 from foldline.schemas.avro_io import parsed, write
 from foldline.schemas.avsc import record_schema
 from foldline.schemas.codec import frame
+from foldline.schemas.frozen import FOLDER, load, path_of
 from foldline.schemas.readers import plain
 from foldline.schemas.record import Record
 from foldline.schemas.record_codec import RecordCodec, encode_record, frame_record
@@ -121,6 +122,15 @@ def test_what_an_older_writer_did_not_know_has_its_default() -> None:
     body = write(parsed(plain(schema)), {"log_id": "l", "partitions": 4}, what="test")
     read = RecordCodec(Schemas(schema)).unframe_record(LogMeta, frame(0, body))
     assert read == LogMeta(log_id="l", partitions=4)
+
+
+def test_a_mark_of_before_says_nothing_of_appends() -> None:
+    schema = load(path_of(FOLDER, "LowWater", 1))
+    fields = {
+        name: value for name, value in LOW.__dict__.items() if name != "low_input_offset"
+    }
+    body = write(parsed(plain(schema)), fields | {"schema_ids": [1, 2]}, what="test")
+    assert RecordCodec(Schemas(schema)).unframe_record(LowWater, frame(0, body)) == LOW
 
 
 LOW = LowWater(

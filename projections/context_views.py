@@ -1,0 +1,277 @@
+"""Contexts, their differences and requests as plain data: what people and machines see.
+
+    view = context_view(log, session_id, Wanted(at_seq=40, format="anthropic"))
+    view = difference_view(log, session_id, Wanted(), from_seq=40)
+    view = request_view(rebuilt)
+
+Tokens are counted only where they are asked for: the first count loads a vocabulary.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from foldline.errors import SettingsError
+from foldline.processors.log import Log
+from foldline.projections.building import build
+from foldline.projections.context import Context, Sources
+from foldline.projections.explain import ShownMessage, explain
+from foldline.projections.model_calls import asked_of
+from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
+from foldline.projections.prefix import difference
+from foldline.projections.reading import calls_of, sources_between, sources_of
+from foldline.projections.request import Form, Rebuilt, body_of, bytes_of
+from foldline.projections.shaping import Shaper
+from foldline.projections.token_count import (
+    CALIBRATED_CALLS,
+    Calibration,
+    Reader,
+    Sizes,
+    TokenCounter,
+    calibrate,
+    context_tokens,
+    samples_of,
+)
+from foldline.projections.views import plain
+from foldline.schemas.recorded import Recorded
+from foldline.tokenizers import default_counter
+
+TEXT_SHOWN_CHARS = 2_000
+"""How much of a message an explanation quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which context, and in which form; at the head where no seq is given.
+
+    An empty `form.model` stands for the model that was last asked. With a policy the
+    context is as if the session's owner had used that from the start.
+    """
+
+    at_seq: int | None = None
+    form: Form = field(default_factory=Form)
+    policy: ContextPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A context, what it was built from, and the request that it makes, if it does."""
+
+    context: Context
+    sources: Sources
+    form: Form
+    body: dict[str, Any]
+
+    @property
+    def reader(self) -> Reader:
+        """Whom it is for."""
+        return Reader(self.form.provider, self.form.model)
+
+    @property
+    def data(self) -> bytes:
+        """What its hash is of."""
+        return bytes_of(self.context, self.body)
+
+
+def built(log: Log, session_id: str, wanted: Wanted) -> Built | None:
+    """A context as wanted; None where there is no such session, or no event there.
+
+    Raises:
+        LineageError: it is a fork, and an ancestor is not there as it was.
+        SettingsError: an unknown format, or parameters that the context has already.
+    """
+    sources = sources_of(log, session_id, at_seq=wanted.at_seq)
+    if sources is None:
+        return None
+    form = _for_last_model(wanted.form, sources.events)
+    context = build(sources)
+    if wanted.policy is not None:
+        whole = sources_between(log, session_id, 0, context.upto_seq)
+        reader = Reader(form.provider, form.model)
+        context, sources = _shaped(whole, wanted.policy, reader)
+    body = body_of(context, form, read_blob=log.blobs.get)
+    return Built(context, sources, form, body)
+
+
+def _shaped(
+    sources: Sources, policy: ContextPolicy, reader: Reader
+) -> tuple[Context, Sources]:
+    """A context as if its owner had used a policy, and the events that this gives."""
+    shaper = Shaper(policy, default_counter(), reader, sources.texts)
+    for call in asked_of(sources.events):
+        shaper.shape([r for r in sources.events if r.seq <= call.upto_seq])
+    context = shaper.shape(sources.events)
+    return context, replace(sources, events=shaper.merged(sources.events))
+
+
+def policy_named(name: str, budget_tokens: int | None) -> ContextPolicy | None:
+    """The policy of a name, with another budget; None where neither is given.
+
+    Raises:
+        SettingsError: no such policy, or no such budget.
+    """
+    if not name and budget_tokens is None:
+        return None
+    policy = POLICIES.get(name or DEFAULT.name)
+    if policy is None:
+        raise SettingsError("policy", name, f"one of {', '.join(POLICIES)}")
+    if budget_tokens is None:
+        return policy
+    if budget_tokens < 1:
+        raise SettingsError("budget", str(budget_tokens), "a number of tokens from 1")
+    return replace(policy, budget_tokens=budget_tokens)
+
+
+def _for_last_model(form: Form, events: Iterable[Recorded]) -> Form:
+    """A form for the model that was last asked, where it names none."""
+    calls = [] if form.model else asked_of(events)
+    if not calls:
+        return form
+    last = calls[-1]
+    return replace(form, model=last.model, provider=form.provider or last.provider)
+
+
+def context_view(found: Built, counter: TokenCounter | None = None) -> dict[str, Any]:
+    """A context; with a counter also why it is as it is."""
+    context, form = found.context, found.form
+    view: dict[str, Any] = {
+        "format": form.format,
+        "model": form.model,
+        "provider": form.provider,
+        "base_seq": context.base_seq,
+        "upto_seq": context.upto_seq,
+        "messages": len(context.messages),
+        "tools": len(context.tools),
+        "sha256": hashlib.sha256(found.data).hexdigest(),
+    }
+    if form.format:
+        view["request"] = found.body
+    if counter is not None:
+        view["explanation"] = _explanation(found, counter)
+    return view
+
+
+def _explanation(found: Built, counter: TokenCounter) -> dict[str, Any]:
+    sources = found.sources
+    events = [*sources.set_up, *sources.events]
+    told = explain(found.context, events, counter, reader=found.reader)
+    calibration = calibration_of(sources, counter, model=found.form.model)
+    ratio = calibration.of(found.form.model)
+    return {
+        "counter": told.counter,
+        "tokens": sizes_view(told.sizes),
+        "provider_tokens": calibration.tokens(told.sizes.total, model=found.form.model),
+        "provider_ratio": round(ratio.ratio, 4),
+        "provider_unseen": ratio.unseen,
+        "provider_calls": ratio.samples,
+        "messages": [message_view(message) for message in told.messages],
+        "left_out": [plain(left) for left in told.left_out],
+    }
+
+
+def calibration_of(
+    sources: Sources,
+    counter: TokenCounter,
+    *,
+    model: str,
+    last: int = CALIBRATED_CALLS,
+) -> Calibration:
+    """How a model's provider counts, by its last calls of these events.
+
+    Each of their contexts is built and counted again: a turn that counts as it goes has
+    them already, and calls `calibrate` with those.
+    """
+    calls = [call for call in asked_of(sources.events) if call.model == model]
+    calls = [call for call in calls if call.usage and call.upto_seq > sources.base_seq]
+    counted: dict[str, int] = {}
+    for call in calls[-last:]:
+        seen = [r for r in sources.events if r.seq <= call.upto_seq]
+        context = build(replace(sources, events=seen))
+        reader = Reader(call.provider, call.model)
+        counted[call.model_call_id] = context_tokens(context, counter, reader=reader)
+    return calibrate(samples_of(calls, counted), last=last)
+
+
+def sizes_view(sizes: Sizes) -> dict[str, int]:
+    """Tokens by section, and all of them."""
+    return {"total": sizes.total, **sizes.as_dict()}
+
+
+def message_view(message: ShownMessage) -> dict[str, Any]:
+    """A message with its reason; of a long text the beginning."""
+    view: dict[str, Any] = plain(message)
+    if len(message.text) > TEXT_SHOWN_CHARS:
+        view["text"] = message.text[:TEXT_SHOWN_CHARS] + "…"
+    return view
+
+
+# --- two contexts ----------------------------------------------------------------------
+
+
+def last_two_calls(log: Log, session_id: str, at_seq: int | None) -> list[int]:
+    """The seqs up to which the last two model calls saw their session; fewer for fewer.
+
+    Args:
+        log: where the session is.
+        session_id: which.
+        at_seq: calls that began later do not count.
+    """
+    calls = calls_of(log, session_id)
+    return [c.upto_seq for c in calls if at_seq is None or c.seq <= at_seq][-2:]
+
+
+def difference_view(
+    before: Built,
+    after: Built,
+    counter: TokenCounter,
+    *,
+    read_blob: Callable[[bytes], bytes],
+) -> dict[str, Any]:
+    """What the later of two contexts shares with the earlier one, and what is new."""
+    events = [*before.sources.set_up, *before.sources.events]
+    events += [*after.sources.set_up, *after.sources.events]
+    found = difference(
+        before.context,
+        after.context,
+        counter,
+        events=events,
+        reader=after.reader,
+        as_bytes=partial(_bytes_in, after.form, read_blob),
+    )
+    view: dict[str, Any] = plain(found)
+    for name, messages in (("dropped", found.dropped), ("new", found.new)):
+        view[name] = [message_view(message) for message in messages]
+    return {"format": after.form.format, "only_grew": found.only_grew} | view
+
+
+def _bytes_in(form: Form, read_blob: Callable[[bytes], bytes], context: Context) -> bytes:
+    return bytes_of(context, body_of(context, form, read_blob=read_blob))
+
+
+# --- requests --------------------------------------------------------------------------
+
+
+def request_view(found: Rebuilt) -> dict[str, Any]:
+    """A rebuilt request: whether it is what was sent, and what it says."""
+    reference = None if found.request is None else plain(found.request)["request_ref"]
+    return {
+        "model_call_id": found.model_call_id,
+        "ok": found.ok,
+        "problems": list(found.problems),
+        "sha256": hashlib.sha256(found.data).hexdigest() if found.data else None,
+        "recorded_sha256": found.sha256.hex() or None,
+        "bytes": len(found.data),
+        "reference": reference,
+        "request": _parsed(found.data),
+    }
+
+
+def _parsed(data: bytes) -> Any:
+    """A request as JSON; None where there is none, or it is none."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None

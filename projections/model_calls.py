@@ -1,0 +1,78 @@
+"""When models were asked, by the events of a session. Pure.
+
+Of a call that an importer took over only the answer may be recorded. Then the model was
+asked just before the first event that names the call.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foldline.schemas.events import (
+    AssistantMessage,
+    ModelCallCompleted,
+    ModelCallStarted,
+    RequestRef,
+    Usage,
+    UsageCorrected,
+)
+from foldline.schemas.recorded import Recorded
+
+
+@dataclass(slots=True)
+class Asked:
+    """One call of a model: where it begins, and up to which seq its context reaches.
+
+    `usage` is what was last said of it; `started` is None of a call without a start.
+    """
+
+    model_call_id: str
+    seq: int
+    upto_seq: int
+    model: str = ""
+    provider: str = ""
+    usage: Usage | None = None
+    started: ModelCallStarted | None = None
+
+
+def asked_of(events: Iterable[Recorded]) -> list[Asked]:
+    """The calls of models among events, in the order in which they began."""
+    found: dict[str, Asked] = {}
+    for recorded in events:
+        match recorded.event:
+            case ModelCallStarted() as started:
+                found[started.model_call_id] = _started(recorded.seq, started)
+            case ModelCallCompleted(model_call_id=call_id) as completed:
+                call = _call(found, call_id, recorded.seq)
+                call.usage = completed.usage
+                call.model = call.model or completed.model or ""
+            case UsageCorrected(model_call_id=call_id, usage=usage) if call_id in found:
+                found[call_id].usage = usage
+            case AssistantMessage(model_call_id=str() as call_id) as message:
+                _learn(_call(found, call_id, recorded.seq), message)
+            case _:
+                pass
+    return list(found.values())
+
+
+def _started(seq: int, started: ModelCallStarted) -> Asked:
+    request = started.request
+    ranges = request.ranges if isinstance(request, RequestRef) else ()
+    return Asked(
+        started.model_call_id,
+        seq,
+        ranges[-1].to_seq if ranges else seq - 1,
+        started.model,
+        started.provider,
+        started=started,
+    )
+
+
+def _call(found: dict[str, Asked], call_id: str, seq: int) -> Asked:
+    return found.setdefault(call_id, Asked(call_id, seq, seq - 1))
+
+
+def _learn(call: Asked, message: AssistantMessage) -> None:
+    """Who said a message is who was asked, where no start says it."""
+    for block in message.blocks:
+        call.provider = call.provider or block.provider or ""
+        call.model = call.model or block.model or ""

@@ -1,0 +1,158 @@
+"""What OpenAI's two APIs would refuse of a request, beyond their types. Pure."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from foldline.projections.rules_of_all import ID_MAX, NAME, image, is_id, said, tools
+from foldline.projections.wire import Json
+
+CHAT_ID_MAX = 40
+"""How long the id of a call may be in Chat Completions."""
+
+
+def chat(request: Json) -> Iterator[str]:
+    """What Chat Completions would refuse."""
+    yield from tools(request, "parameters")
+    messages = cast("list[Json]", request.get("messages") or [])
+    if not any(message["role"] == "user" for message in messages):
+        yield "the user says nothing"
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for place, message in enumerate(messages):
+        where, role = f"message {place}", message["role"]
+        if role == "system" and place:
+            yield f"{where}: the system's message does not lead"
+        if role == "tool":
+            if waiting[:1] != [message.get("tool_call_id")]:
+                yield f"{where}: a result, where {waiting} are waited for"
+            waiting = waiting[1:]
+        elif waiting:
+            yield f"{where}: calls {waiting} have no results"
+            waiting = []
+        calls = cast("list[Json]", message.get("tool_calls") or [])
+        for call in calls:
+            function = cast("Json", call.get("function") or {})
+            yield from _function(call.get("id"), function, where, seen, CHAT_ID_MAX)
+        waiting += [str(call.get("id")) for call in calls]
+        yield from _content(message, where, may_be_none=bool(calls))
+    if waiting:
+        yield f"calls {waiting} have no results"
+
+
+def _content(message: Json, where: str, *, may_be_none: bool) -> Iterator[str]:
+    content = message.get("content")
+    if content is None:
+        if not may_be_none:
+            yield f"{where} says nothing"
+    elif isinstance(content, str):
+        yield from said({"text": content}, where)
+    else:
+        for part in cast("list[Json]", content):
+            if part["type"] == "text":
+                yield from said(part, where)
+            elif message["role"] != "user":
+                yield f"{where}: {part['type']} of {message['role']}"
+            else:
+                yield from image(str(part["image_url"]["url"]), where)
+        if not content:
+            yield f"{where} is empty"
+
+
+def _function(
+    call_id: object, function: Json, where: str, seen: set[str], longest: int
+) -> Iterator[str]:
+    name = str(call_id)
+    if not is_id(name, longest) or name in seen:
+        yield f"{where}: the id {name!r} is used twice, or cannot be one"
+    seen.add(name)
+    if not NAME.fullmatch(str(function.get("name"))):
+        yield f"{where}: no tool can be called {function.get('name')!r}"
+    if not _is_object(str(function.get("arguments"))):
+        yield f"{where}: the arguments of {name} are no object"
+
+
+def _is_object(text: str) -> bool:
+    """Whether a strict parser reads an object in it."""
+    try:
+        value: object = json.loads(text)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict)
+
+
+# --- Responses ----------------------------------------------------------------
+
+
+def responses(request: Json) -> Iterator[str]:
+    """What the Responses API would refuse."""
+    yield from tools(request, "parameters")
+    items = cast("list[Json]", request.get("input") or [])
+    if not any(item.get("role") == "user" for item in items):
+        yield "the user says nothing"
+    waiting: list[str] = []
+    answering = False
+    seen: set[str] = set()
+    ids: set[str] = set()
+    for place, item in enumerate(items):
+        where, kind = f"item {place}", str(item.get("type"))
+        if kind == "function_call_output":
+            answering = True
+            if waiting[:1] != [item.get("call_id")]:
+                yield f"{where}: an output, where {waiting} are waited for"
+            waiting = waiting[1:]
+            yield from _output(item.get("output"), where)
+            continue
+        if waiting and (answering or item.get("role") == "user"):
+            yield f"{where}: calls {waiting} have no outputs"
+            waiting = []
+        answering = False
+        if kind == "function_call":
+            yield from _function(item.get("call_id"), item, where, seen, ID_MAX)
+            waiting.append(str(item.get("call_id")))
+        elif kind == "message":
+            yield from _message(item, where)
+        else:
+            yield from _item(item, where, ids, items[place + 1 : place + 2])
+    if waiting:
+        yield f"calls {waiting} have no outputs"
+
+
+def _message(item: Json, where: str) -> Iterator[str]:
+    content = item.get("content")
+    if isinstance(content, str):
+        yield from said({"text": content}, where)
+    elif item.get("role") == "assistant":
+        yield f"{where}: an answer that is no text"
+    else:
+        yield from _output(content, where)
+
+
+def _output(content: object, where: str) -> Iterator[str]:
+    if isinstance(content, str):
+        yield from said({"text": content}, where)
+        return
+    pieces = cast("list[Json]", content or [])
+    if not pieces:
+        yield f"{where} is empty"
+    for piece in pieces:
+        if piece["type"] == "input_image":
+            yield from image(str(piece.get("image_url")), where)
+        else:
+            yield from said(piece, where)
+
+
+def _item(item: Json, where: str, ids: set[str], behind: Sequence[Json]) -> Iterator[str]:
+    """Reasoning, or what a tool of the provider did."""
+    item_id = item.get("id")
+    if not item_id or str(item_id) in ids:
+        yield f"{where}: the id {item_id!r} is used twice, or is none"
+    ids.add(str(item_id))
+    if item.get("type") != "reasoning":
+        return
+    if not item.get("encrypted_content"):
+        yield f"{where}: reasoning that is not encrypted"
+    ends = not behind or behind[0].get("role") == "user"
+    if ends or behind[0].get("type") == "function_call_output":
+        yield f"{where}: reasoning without what came of it"

@@ -1,0 +1,349 @@
+"""How a context is made smaller: what to prune or compact next, by a policy. Pure.
+
+`plan` looks at a built context and says the next step, if there is one. An owner records
+it (`ContextPruned`, `CompactionCompleted`), and builds again: from then on it is a fact of
+the log. `Shaper` does the same for a history that nobody shaped, an imported one, as if
+its owner had used the policy from the start.
+
+1. Outputs and long arguments before the window become references, many at once.
+2. Above the budget, what lies before the window is compacted into a summary. The cut
+   goes between messages, and before what still waits: a call whose result may come, and
+   steering that was not applied.
+
+Both are decided by the tokens of the context as it is, so that what was just done cannot
+cause itself again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from foldline.projections.building import build, live_of
+from foldline.projections.context import SUMMARY, Context, Message, Part, Sources
+from foldline.projections.policy import NO_LIMIT, ContextPolicy
+from foldline.projections.pruning import reference_to, shortened
+from foldline.projections.summarising import Originals, summary_of
+from foldline.projections.token_count import ANYBODY, Reader, TokenCounter, message_tokens
+from foldline.schemas.blocks import Block, Blocks, json_block, text_block
+from foldline.schemas.events import (
+    CompactionCompleted,
+    ContextPruned,
+    KnownEvent,
+)
+from foldline.schemas.recorded import Recorded
+
+RULE = "reference/1"
+"""The rule of a pruning; a reference made otherwise has another."""
+
+EXTRACTIVE = "extractive/1"
+"""The strategy of a summary that no model made."""
+
+REASON = "budget"
+
+ERROR_FACTOR = 4
+"""A failure stays longer: it is pruned only where it is so many times larger."""
+
+LONG_STRING_TOKENS = 60
+"""Strings in pruned arguments that become references."""
+
+STEPS_MAX = 8
+"""How many steps in a row one context takes; more would be a loop."""
+
+_SHOWN = frozenset({"OUTCOME", "PROJECTED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Show `blocks` for `targets` (ids of calls, and of requests for their arguments)."""
+
+    targets: tuple[str, ...]
+    blocks: Blocks
+    tokens_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Put a summary in the place of all events up to `to_seq`."""
+
+    to_seq: int
+    tokens_before: int
+
+
+Step = Prune | Compact
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A message with the results of its calls: what no cut divides."""
+
+    messages: tuple[Message, ...]
+    tokens: int
+
+    @property
+    def seq(self) -> int:
+        return self.messages[0].seq
+
+    @property
+    def last_seq(self) -> int:
+        return self.messages[0].last_seq
+
+
+def plan(
+    context: Context,
+    *,
+    policy: ContextPolicy,
+    counter: TokenCounter,
+    reader: Reader = ANYBODY,
+) -> Step | None:
+    """What makes the context smaller next; None where it may stay as it is.
+
+    Args:
+        context: as it was built.
+        policy: how small it is to be.
+        counter: counts its tokens.
+        reader: whom it is for; reasoning that is dropped for it does not count.
+    """
+    groups = _groups(context.messages, counter, reader)
+    window = _window(groups, policy.window_tokens)
+    if policy.prune_step_tokens != NO_LIMIT:
+        step = _prune(groups[:window], policy, counter)
+        if step is not None:
+            return step
+    return _compact(groups, window, context.held_seq, policy)
+
+
+def _compact(
+    groups: Sequence[_Group], window: int, held_seq: int | None, policy: ContextPolicy
+) -> Compact | None:
+    total = sum(group.tokens for group in groups)
+    cut = _cut(groups, window, held_seq)
+    fresh = sum(group.tokens for group in groups[:cut] if _is_fresh(group))
+    above = policy.budget_tokens != NO_LIMIT and total > policy.budget_tokens
+    step = policy.compact_step_tokens
+    wanted = step != NO_LIMIT and fresh >= step
+    if not wanted and not (above and fresh > policy.window_tokens):
+        return None
+    to_seq = max(group.last_seq for group in groups[:cut])
+    return Compact(to_seq, total)
+
+
+def _is_fresh(group: _Group) -> bool:
+    """Whether a compaction would newly take this away."""
+    said = group.messages[0]
+    return said.role != "system" and said.origin != SUMMARY
+
+
+def _groups(
+    messages: Iterable[Message], counter: TokenCounter, reader: Reader
+) -> list[_Group]:
+    return [
+        _Group(tuple(same), sum(message_tokens(m, counter, reader=reader) for m in same))
+        for _, together in groupby(messages, lambda m: (m.seq, m.origin, m.event_ids))
+        for same in [list(together)]
+    ]
+
+
+def _window(groups: Sequence[_Group], tokens: int) -> int:
+    """Where the newest messages begin that have so many tokens at the most.
+
+    The newest one is always among them, however large.
+    """
+    left = tokens
+    for index in range(len(groups) - 1, -1, -1):
+        left -= groups[index].tokens
+        if left < 0:
+            return min(index + 1, len(groups) - 1)
+    return 0
+
+
+# --- pruning --------------------------------------------------------------------------
+
+
+def _prune(
+    groups: Sequence[_Group], policy: ContextPolicy, counter: TokenCounter
+) -> Prune | None:
+    found = [
+        part
+        for group in groups
+        for message in group.messages
+        for part in message.parts
+        if _prunable(part, policy, counter)
+    ]
+    if _saving(found, policy, counter) < policy.prune_step_tokens:
+        return None
+    seen: set[str] = set()
+    targets: list[str] = []
+    blocks: list[Block] = []
+    saved = 0
+    for part in found:
+        block = _reference(part, seen, policy, counter)
+        gain = _size(part, counter) - counter.count(str(block.body))
+        if gain > 0:
+            targets.append(_target(part))
+            blocks.append(block)
+            saved += gain
+    return Prune(tuple(targets), tuple(blocks), saved) if targets else None
+
+
+def _prunable(part: Part, policy: ContextPolicy, counter: TokenCounter) -> bool:
+    if {part.call_id, part.event_id} & set(policy.pinned):
+        return False
+    if part.kind == "call":
+        long = counter.count(part.text) > policy.prune_argument_tokens
+        return long and PRUNED_MARK not in part.text
+    if part.kind != "result" or part.form not in _SHOWN or policy.keeps(part.tool):
+        return False
+    factor = ERROR_FACTOR if part.error else 1
+    return _size(part, counter) > policy.prune_result_tokens * factor
+
+
+def _saving(found: Iterable[Part], policy: ContextPolicy, counter: TokenCounter) -> int:
+    """About how many tokens pruning these saves."""
+    saving = 0.0
+    for part in found:
+        size = _size(part, counter)
+        saving += size * (1 - policy.mention_share) - policy.reference_tokens
+    return int(saving)
+
+
+def _size(part: Part, counter: TokenCounter) -> int:
+    """The tokens of what a call or a result says."""
+    return counter.count(part.text) + sum(_size(piece, counter) for piece in part.parts)
+
+
+PRUNED_MARK = "not shown any more]"
+"""What every reference says."""
+
+
+def _target(part: Part) -> str:
+    """A call's id means its result, the id of its request its arguments."""
+    return part.call_id if part.kind == "result" else part.event_id
+
+
+def _reference(
+    part: Part,
+    seen: set[str],
+    policy: ContextPolicy,
+    counter: TokenCounter,
+) -> Block:
+    where = f"event {part.seq}"
+
+    def stand_in(text: str, what: str) -> str:
+        return reference_to(text, what=what, seen=seen, policy=policy, counter=counter)
+
+    if part.kind == "result":
+        text = "\n".join(piece.text for piece in part.parts)
+        return text_block(stand_in(text, f"{part.tool}, {where}"))
+
+    def shorten(text: str) -> str:
+        short = counter.count(text) <= LONG_STRING_TOKENS
+        return text if short else stand_in(text, where)
+
+    return json_block(shortened(part.text, shorten))
+
+
+# --- compacting -----------------------------------------------------------------------
+
+
+def _cut(groups: Sequence[_Group], window: int, held_seq: int | None) -> int:
+    """How many groups may be compacted: those before the window, or fewer.
+
+    No event of theirs may lie behind an event of those that stay, nothing may come for
+    them any more, and what is held stays.
+    """
+    cut = window
+    while cut > 0 and not _divides(groups, cut, held_seq):
+        cut -= 1
+    return cut
+
+
+def _divides(groups: Sequence[_Group], cut: int, held_seq: int | None) -> bool:
+    to_seq = max(group.last_seq for group in groups[:cut])
+    if held_seq is not None and held_seq <= to_seq:
+        return False
+    if any(group.seq <= to_seq for group in groups[cut:] if group.seq):
+        return False
+    return not any(_waits(groups, index) for index in range(cut))
+
+
+def _waits(groups: Sequence[_Group], index: int) -> bool:
+    """Whether a call's result may still come: nobody was asked anything since."""
+    if not groups[index].messages[0].pending:
+        return False
+    later = groups[index + 1 :]
+    return not any(group.messages[0].role == "assistant" for group in later)
+
+
+# --- as if it had been shaped from the start -------------------------------------------
+
+
+@dataclass(slots=True)
+class Shaper:
+    """Shapes a history as it grows: what an owner would have recorded stays with it.
+
+    `shape` is to be called where a model was called: with the events before, those of
+    the call before among them. `texts` has the whole text of their blobs.
+    """
+
+    policy: ContextPolicy
+    counter: TokenCounter
+    reader: Reader = ANYBODY
+    texts: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
+    steps: int = 0
+    _made: list[tuple[int, Recorded]] = field(default_factory=list[tuple[int, Recorded]])
+
+    def shape(self, events: Sequence[Recorded]) -> Context:
+        """The context of these events, made as small as the policy wants it."""
+        context = self._build(events)
+        for _ in range(STEPS_MAX):
+            step = plan(
+                context, policy=self.policy, counter=self.counter, reader=self.reader
+            )
+            if step is None:
+                break
+            self._record(events, self._event(events, step))
+            context = self._build(events)
+        return context
+
+    def _build(self, events: Sequence[Recorded]) -> Context:
+        return build(Sources(self.merged(events), texts=self.texts))
+
+    def merged(self, events: Sequence[Recorded]) -> list[Recorded]:
+        """These events, with what an owner would have recorded among them."""
+        merged: list[Recorded] = []
+        made = iter(self._made)
+        upcoming = next(made, None)
+        for recorded in events:
+            merged.append(recorded)
+            while upcoming is not None and upcoming[0] == recorded.seq:
+                merged.append(upcoming[1])
+                upcoming = next(made, None)
+        return merged
+
+    def _record(self, events: Sequence[Recorded], event: KnownEvent) -> None:
+        last = events[-1]
+        self.steps += 1
+        event_id = f"{last.envelope.event_id}:shaped:{self.steps}"
+        envelope = last.envelope.model_copy(update={"event_id": event_id})
+        self._made.append((last.seq, last._replace(envelope=envelope, event=event)))
+
+    def _event(self, events: Sequence[Recorded], step: Step) -> KnownEvent:
+        if isinstance(step, Prune):
+            return ContextPruned(
+                rule=RULE,
+                tokens_saved=step.tokens_saved,
+                targets=step.targets,
+                blocks=step.blocks,
+            )
+        originals = Originals(live_of(events), step.to_seq, self.texts)
+        text = summary_of(originals, policy=self.policy, counter=self.counter)
+        return CompactionCompleted(
+            compaction_id=f"{events[-1].envelope.event_id}:{self.steps}",
+            from_seq=1,
+            to_seq=step.to_seq,
+            base_seq=events[-1].seq,
+            strategy=EXTRACTIVE,
+            token_before=step.tokens_before,
+            token_after=None,
+            blocks=(text_block(text),),
+        )
