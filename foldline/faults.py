@@ -29,7 +29,7 @@ The crash points of a worker stand at the numbered steps of its batch:
 | `CP_WORKER_BEFORE_TABLE`, `CP_WORKER_AFTER_TABLE` | around one table's write |
 | `CP_RESTORE_AFTER_OFFSET` | the committed offset is known, the end of events not |
 | `CP_RESTORE_AFTER_REFOLD` | the events are folded, the partition not taken in |
-| `CP_CUT_BEFORE_SETTLE` | the events behind deleted ones are folded, who is lost is not written |
+| `CP_CUT_BEFORE_SETTLE` | what was left behind deleted events is folded, not who is lost |
 """
 
 import os

@@ -92,7 +92,9 @@ class HttpLog(ReadingLog):
     def _whole(self, session_id: str, stored: StoredEvent) -> Recorded:
         recorded = super()._whole(session_id, stored)
         for blob in blobs_in(recorded.event):
-            self._blobs.note(blob.sha256, session_id, stored.seq)
+            # A fork's ancestor's event is that one's, whoever's history it was read in.
+            holder = recorded.envelope.session_id
+            self._blobs.note(blob.sha256, holder, stored.seq)
         return recorded
 
     def warm_up(self) -> None:

@@ -7,7 +7,12 @@ from typing import Any, cast
 
 import httpx2
 
-from foldline.errors import LogUnavailableError
+from foldline.errors import (
+    AnotherNodeError,
+    LogUnavailableError,
+    RefusedRequestError,
+    SessionTruncatedError,
+)
 from foldline.processors.fold import initial, replay
 from foldline.processors.http_calls import Calls, Params
 from foldline.processors.http_wire import (
@@ -16,11 +21,14 @@ from foldline.processors.http_wire import (
     INT64_MAX,
     MORE,
     SNAPSHOTS,
+    SOURCES,
     STATE,
+    WireSources,
     path_part,
     unpack_events,
     unpack_index,
     unpack_snapshots,
+    unpack_sources,
 )
 from foldline.processors.log import FOLLOW_MAX_EVENTS, SessionSummary
 from foldline.processors.stored import (
@@ -138,6 +146,20 @@ class HttpReads:
         state = decode_snapshot(answer.content)
         # A service whose fold is of another version: this one folds for itself.
         return state or self._folded(session_id, at_seq)
+
+    def sources(self, session_id: str, *, min_seq: int = 0) -> WireSources | None:
+        """What the next context is built from, in one piece; None: read it in parts.
+
+        So it is also where the service will not, or cannot, say it at once: one of
+        before, or an ancestor at another node. The parts then say what is the matter.
+        """
+        path = f"/sessions/{path_part(session_id)}/context/sources"
+        params = {"min_seq": min_seq}
+        try:
+            answer = self.calls.get(path, params, accept=SOURCES, wait_ms=self._read_ms)
+        except (AnotherNodeError, RefusedRequestError, SessionTruncatedError):
+            return None
+        return None if answer is None else unpack_sources(answer.content)
 
     def _folded(self, session_id: str, at_seq: int | None) -> SessionState | None:
         events = self.stored_events(session_id, upto_seq=at_seq)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from foldline.errors import AnotherNodeError, LogUnavailableError, ReadUnavailableError
 from foldline.processors.http_reads import HttpReads
+from foldline.processors.http_wire import WireSources
 from foldline.processors.log import SessionSummary
 from foldline.processors.stored import (
     Problem,
@@ -77,6 +78,10 @@ class SpreadReads:
             session_id,
             lambda node: node.state(session_id, at_seq=at_seq, min_seq=min_seq),
         )
+
+    def sources(self, session_id: str, *, min_seq: int = 0) -> WireSources | None:
+        """What the next context is built from, in one piece; None: read it in parts."""
+        return self._ask(session_id, lambda node: node.sources(session_id, min_seq=min_seq))
 
     def follow(
         self, session_id: str, *, after_seq: int, timeout_ms: int

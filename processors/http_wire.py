@@ -8,7 +8,7 @@ decodes Avro anyway:
 | `EVENTS` | frames one behind the other: seq, schema id, length, Avro body |
 | `SNAPSHOTS` | the same of snapshots: seq, length of the digest, length, digest, body |
 | `STATE` | the Avro body of a Snapshot record |
-| `APPENDS`, `VERDICTS`, `INDEX` | MessagePack of the structures here |
+| `APPENDS`, `VERDICTS`, `INDEX`, `SOURCES` | MessagePack of the structures here |
 
 A schema is named by the SHA-256 of its text: ids differ between logs.
 """
@@ -33,6 +33,7 @@ STATE = "application/vnd.foldline.state"
 APPENDS = "application/vnd.foldline.appends+msgpack"
 VERDICTS = "application/vnd.foldline.verdicts+msgpack"
 INDEX = "application/vnd.foldline.index+msgpack"
+SOURCES = "application/vnd.foldline.sources+msgpack"
 BYTES = "application/octet-stream"
 
 MORE = "foldline-more"
@@ -63,9 +64,27 @@ class WireAppend(msgspec.Struct):
     requires: tuple[str, ...] = ()
 
 
+class WireSources(msgspec.Struct):
+    """What the next context of a session is built from; its events as frames.
+
+    `set_up` are the events that hold what was in force at `base_seq`, and `base` is the
+    state there (a Snapshot), where a fork's creation is among them. `events` are those
+    behind it, as far as one answer goes: less than `upto_seq` means that the others are
+    to be read. `texts` are the bytes of blobs, those that fit.
+    """
+
+    base_seq: int
+    upto_seq: int
+    set_up: bytes = b""
+    base: bytes = b""
+    events: bytes = b""
+    texts: tuple[bytes, ...] = ()
+
+
 _appends = msgspec.msgpack.Decoder(list[WireAppend])
 _verdicts = msgspec.msgpack.Decoder(list[dict[str, Any]])
 _index = msgspec.msgpack.Decoder(list[StoredSession])
+_sources = msgspec.msgpack.Decoder(WireSources)
 
 
 def path_part(name: str) -> str:
@@ -205,3 +224,20 @@ def unpack_index(data: bytes) -> list[StoredSession]:
         return _index.decode(data)
     except (msgspec.DecodeError, ValueError) as error:
         raise DecodeError(f"no index: {error}") from error
+
+
+def pack_sources(sources: WireSources) -> bytes:
+    """Sources as the body of an answer."""
+    return msgspec.msgpack.encode(sources)
+
+
+def unpack_sources(data: bytes) -> WireSources:
+    """The sources of an answer.
+
+    Raises:
+        DecodeError: no MessagePack of sources.
+    """
+    try:
+        return _sources.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DecodeError(f"no sources: {error}") from error

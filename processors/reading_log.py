@@ -6,8 +6,10 @@ recorded, is the same for all of them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import partial
 
 from foldline.processors.log import SessionSummary
+from foldline.processors.read_sources import ReadSources, opened_sources
 from foldline.processors.reads import Reads
 from foldline.processors.restore import decoded
 from foldline.processors.stored import (
@@ -87,6 +89,14 @@ class ReadingLog(ABC):
         """The state at the head, or as it was at a seq."""
         known = self._known(session_id)
         return self._open_reads().state(session_id, at_seq=at_seq, min_seq=known)
+
+    def sources(self, session_id: str, *, min_seq: int) -> ReadSources | None:
+        """What the next context is built from, in one piece; None: read it in parts."""
+        known = max(self._known(session_id), min_seq)
+        found = self._open_reads().sources(session_id, min_seq=known)
+        if found is None:
+            return None
+        return opened_sources(found, partial(self._whole, session_id))
 
     def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
         """The next events after a seq, waiting for the first; empty after the time-out."""

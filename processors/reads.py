@@ -8,6 +8,7 @@ asked for: a replica waits until it has come so far. `min_seq` is for who knows 
 from collections.abc import Iterator
 from typing import Protocol
 
+from foldline.processors.http_wire import WireSources
 from foldline.processors.log import SessionSummary
 from foldline.processors.stored import (
     Problem,
@@ -41,6 +42,10 @@ class Reads(Protocol):
         self, session_id: str, *, at_seq: int | None = None, min_seq: int = 0
     ) -> SessionState | None:
         """The state at the head, or as it was at a seq. The caller may keep it."""
+        ...
+
+    def sources(self, session_id: str, *, min_seq: int = 0) -> WireSources | None:
+        """What the next context is built from, in one piece; None: read it in parts."""
         ...
 
     def follow(

@@ -77,6 +77,10 @@ class ReplicaReads:
         with self._shelter(store):
             return store.state(session_id, at_seq=at_seq)
 
+    def sources(self, session_id: str, *, min_seq: int = 0) -> None:  # noqa: ARG002 - the port's
+        """None: everything is here, and its parts are read as quickly."""
+        return
+
     def follow(
         self, session_id: str, *, after_seq: int, timeout_ms: int
     ) -> list[StoredEvent]:

@@ -28,7 +28,7 @@ from foldline.schemas.events import SessionCreated
 FORKED = "FORK"
 """The trigger of the first turn of a fork that begins within a turn."""
 
-SECRET = "‹secret›"
+CONCEALED = "‹secret›"
 """What stands for any secret where two environments are compared."""
 
 Ask = Callable[[Context], Awaitable[ModelResponse]]
@@ -174,8 +174,8 @@ def _moved(
     stored, _ = redactor.redact_event(told)
     made = stored.environment_json if isinstance(stored, SessionCreated) else None
     # A secret has another placeholder on another machine: which one it is does not count.
-    recorded = Environment(known.seq, PLACEHOLDER.sub(SECRET, known.said_json))
-    return environment_difference(recorded, PLACEHOLDER.sub(SECRET, made or ""))
+    recorded = Environment(known.seq, PLACEHOLDER.sub(CONCEALED, known.said_json))
+    return environment_difference(recorded, PLACEHOLDER.sub(CONCEALED, made or ""))
 
 
 def _opening(turn: RecordedTurn) -> Opening:

@@ -9,7 +9,7 @@ Tokens are counted only where they are asked for: the first count loads a vocabu
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from foldline.projections.explain import ShownMessage, explain
 from foldline.projections.model_calls import asked_of
 from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
 from foldline.projections.prefix import difference
-from foldline.projections.reading import calls_of, sources_between, sources_of
+from foldline.projections.reading import calls_of, last_asked, sources_between, sources_of
 from foldline.projections.request import Form, Rebuilt, body_of, bytes_of
 from foldline.projections.shaping import Shaper
 from foldline.projections.token_count import (
@@ -36,7 +36,6 @@ from foldline.projections.token_count import (
     samples_of,
 )
 from foldline.projections.views import plain
-from foldline.schemas.recorded import Recorded
 from foldline.tokenizers import default_counter
 
 TEXT_SHOWN_CHARS = 2_000
@@ -58,10 +57,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A context, what it was built from, and the request that it makes, if it does."""
+    """A context, what it was built from, and the request that it makes, if it does.
+
+    `sources` are the events of the log, `shaped` what a policy would have made of them.
+    """
 
     context: Context
     sources: Sources
+    shaped: Sources
     form: Form
     body: dict[str, Any]
 
@@ -86,14 +89,14 @@ def built(log: Log, session_id: str, wanted: Wanted) -> Built | None:
     sources = sources_of(log, session_id, at_seq=wanted.at_seq)
     if sources is None:
         return None
-    form = _for_last_model(wanted.form, sources.events)
-    context = build(sources)
+    context, shaped = build(sources), sources
+    form = _for_last_model(wanted.form, log, session_id, context.upto_seq)
     if wanted.policy is not None:
         whole = sources_between(log, session_id, 0, context.upto_seq)
         reader = Reader(form.provider, form.model)
-        context, sources = _shaped(whole, wanted.policy, reader)
+        context, shaped = _shaped(whole, wanted.policy, reader)
     body = body_of(context, form, read_blob=log.blobs.get)
-    return Built(context, sources, form, body)
+    return Built(context, sources, shaped, form, body)
 
 
 def _shaped(
@@ -125,12 +128,11 @@ def policy_named(name: str, budget_tokens: int | None) -> ContextPolicy | None:
     return replace(policy, budget_tokens=budget_tokens)
 
 
-def _for_last_model(form: Form, events: Iterable[Recorded]) -> Form:
+def _for_last_model(form: Form, log: Log, session_id: str, upto_seq: int) -> Form:
     """A form for the model that was last asked, where it names none."""
-    calls = [] if form.model else asked_of(events)
-    if not calls:
+    last = None if form.model else last_asked(log, session_id, upto_seq)
+    if last is None:
         return form
-    last = calls[-1]
     return replace(form, model=last.model, provider=form.provider or last.provider)
 
 
@@ -155,10 +157,9 @@ def context_view(found: Built, counter: TokenCounter | None = None) -> dict[str,
 
 
 def _explanation(found: Built, counter: TokenCounter) -> dict[str, Any]:
-    sources = found.sources
-    events = [*sources.set_up, *sources.events]
+    events = [*found.shaped.set_up, *found.shaped.events]
     told = explain(found.context, events, counter, reader=found.reader)
-    calibration = calibration_of(sources, counter, model=found.form.model)
+    calibration = calibration_of(found.sources, counter, model=found.form.model)
     ratio = calibration.of(found.form.model)
     return {
         "counter": told.counter,
@@ -231,8 +232,8 @@ def difference_view(
     read_blob: Callable[[bytes], bytes],
 ) -> dict[str, Any]:
     """What the later of two contexts shares with the earlier one, and what is new."""
-    events = [*before.sources.set_up, *before.sources.events]
-    events += [*after.sources.set_up, *after.sources.events]
+    events = [*before.shaped.set_up, *before.shaped.events]
+    events += [*after.shaped.set_up, *after.shaped.events]
     found = difference(
         before.context,
         after.context,

@@ -4,7 +4,7 @@ A policy decides when events are pruned or compacted; what was decided stands in
 so another policy later changes nothing that was shown.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 NO_LIMIT = 0
@@ -19,10 +19,14 @@ class ContextPolicy:
         name: what a `RequestRef` calls it.
         version: of these numbers.
         budget_tokens: above it, what is older than the window is compacted.
-        window_tokens: the newest messages, which nothing takes away.
-        prune_step_tokens: pruning waits until it saves as much, for each pruning changes
-            the prefix that a provider has cached.
-        summary_tokens: what a summary may have.
+        window_tokens: the newest messages, which nothing takes away; what the model has
+            not seen yet stays besides.
+        prune_step_tokens: outputs before the window become references as soon as that
+            saves so much: each pruning changes the prefix that a provider has cached.
+        compact_step_tokens: messages before the window are compacted as soon as they
+            are so many, for the same reason.
+        summary_tokens: what a summary may have at the most.
+        summary_share: of the tokens that it stands for, how many a summary may have.
         reference_tokens: what is shown of a pruned output besides what it mentions.
         mention_share: of a pruned output's tokens, how many may go into what it mentions.
         prune_result_tokens: smaller outputs stay.
@@ -52,28 +56,55 @@ class ContextPolicy:
         """Whether a tool's outputs stay in full until they are compacted."""
         return any(fnmatchcase(tool, pattern) for pattern in self.keep_tools)
 
+    def within(self, budget_tokens: int) -> "ContextPolicy":
+        """The same policy for a smaller context: everything in it shrinks with it.
 
-FULL = ContextPolicy("full")
-"""Everything since the last compaction; nothing is done by itself."""
+        Args:
+            budget_tokens: what the messages may have together.
+        """
+        summary = int(budget_tokens * SUMMARY_OF_BUDGET)
+        step = int(budget_tokens * STEP_OF_BUDGET)
+        return replace(
+            self,
+            name=f"{self.name}@{budget_tokens}",
+            budget_tokens=budget_tokens,
+            window_tokens=min(self.window_tokens, step),
+            prune_step_tokens=min(self.prune_step_tokens, step),
+            compact_step_tokens=min(self.compact_step_tokens, step),
+            summary_tokens=min(self.summary_tokens, summary),
+        )
+
+
+SUMMARY_OF_BUDGET = 0.5
+STEP_OF_BUDGET = 0.2
+"""Shares of a budget: of the summary, and of what is awaited before anything is done."""
+
+FULL = ContextPolicy("full", window_tokens=4_000, summary_tokens=16_000)
+"""Everything since the last compaction. Nothing is done, unless it is given a budget."""
 
 ROOMY = ContextPolicy(
     "roomy",
-    budget_tokens=48_000,
-    window_tokens=12_000,
+    budget_tokens=100_000,
+    window_tokens=4_000,
     prune_step_tokens=8_000,
-    summary_tokens=10_000,
-    mention_share=0.2,
+    compact_step_tokens=16_000,
+    summary_tokens=24_000,
+    summary_share=0.3,
+    mention_share=0.3,
 )
-"""For models with a large context, where a wrong guess costs more than tokens."""
+"""For those who would rather pay for tokens than open an old output once more."""
 
 LEAN = ContextPolicy(
     "lean",
-    budget_tokens=12_000,
-    window_tokens=2_000,
+    budget_tokens=40_000,
+    window_tokens=500,
     prune_step_tokens=3_000,
-    summary_tokens=5_000,
+    compact_step_tokens=3_000,
+    summary_tokens=16_000,
+    summary_share=0.22,
+    mention_share=0.2,
 )
-"""The default: about as small as it can be without losing what the next action names."""
+"""The default: about as small as it can be while what the next action names is there."""
 
 POLICIES = {policy.name: policy for policy in (LEAN, ROOMY, FULL)}
 DEFAULT = LEAN

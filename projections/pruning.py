@@ -1,4 +1,4 @@
-"""What stands for an output that left the context: an excerpt, and what it mentions. Pure."""
+"""What stands for an output that was pruned: an excerpt, and what it mentions. Pure."""
 
 import json
 from collections.abc import Callable, Iterable

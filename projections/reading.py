@@ -3,10 +3,13 @@
 The history of a fork is read with that of its ancestors.
 """
 
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import cast
 
 from foldline.errors import BlobError
 from foldline.processors.lineage import (
+    Lineage,
     ancestral_states,
     joined_events,
     joined_state,
@@ -25,9 +28,13 @@ from foldline.projections.context import (
 from foldline.projections.inheritance import as_set_up, seqs_in_force
 from foldline.projections.model_calls import Asked, asked_of
 from foldline.projections.request import Rebuilt, rebuilt
+from foldline.projections.warm import BasePoint, base_point
 from foldline.schemas.events import CompactionCompleted, RequestRef
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
+
+LOOKED_BACK = 512
+"""How many events are read first on the way back to the last model call."""
 
 
 def context_of(log: Log, session_id: str, *, at_seq: int | None = None) -> Context | None:
@@ -126,54 +133,99 @@ def calls_of(log: Log, session_id: str) -> list[Asked]:
     return asked_of(joined_events(log, lineage_from(state, log.state)))
 
 
+def last_asked(log: Log, session_id: str, upto_seq: int) -> Asked | None:
+    """The last model call up to a seq that says which model; None where there is none.
+
+    Raises:
+        LineageError: as above.
+    """
+    state = log.state(session_id)
+    past = None if state is None else Past(log, state)
+    step = LOOKED_BACK
+    while past is not None and upto_seq > 0:
+        after_seq = max(upto_seq - step, 0)
+        calls = [c for c in asked_of(past.events(after_seq, upto_seq)) if c.model]
+        if calls:
+            return calls[-1]
+        upto_seq, step = after_seq, step * 2
+    return None
+
+
 class Past:
     """The history of a session, those before its fork points included. Blocks on the log.
 
-    Its ancestors are found once: they are the same for ever.
+    Its ancestors are found when they are needed, once: they are the same for ever.
+
+    Raises (each): LineageError where an ancestor is not there as it was.
     """
 
     def __init__(self, log: Log, state: SessionState) -> None:
-        """Find the ancestors of the session of a state.
-
-        Raises:
-            LineageError: one is not there as it was.
-        """
         self._log = log
-        self._lineage = lineage_from(state, log.state)
-        self._ancestral = ancestral_states(log, self._lineage)
+        self._state = state
+        self._base: tuple[BasePoint, int] | None = None
+
+    @cached_property
+    def _lineage(self) -> Lineage:
+        return lineage_from(self._state, self._log.state)
+
+    @cached_property
+    def _ancestral(self) -> list[SessionState]:
+        return ancestral_states(self._log, self._lineage)
 
     def events(self, after_seq: int, upto_seq: int | None = None) -> list[Recorded]:
         """Its events in a range."""
-        lineage = self._lineage
-        if not lineage.ancestors:
-            events = self._log.events
-            return list(events(lineage.session_id, after_seq=after_seq, upto_seq=upto_seq))
-        found = joined_events(self._log, lineage, after_seq=after_seq, upto_seq=upto_seq)
-        return list(found)
+        return list(self.each(after_seq, upto_seq))
+
+    def each(self, after_seq: int, upto_seq: int | None = None) -> Iterator[Recorded]:
+        """The same, one by one."""
+        if after_seq >= self._state.fork_seq:  # its own
+            name = self._state.session_id
+            return self._log.events(name, after_seq=after_seq, upto_seq=upto_seq)
+        return joined_events(
+            self._log, self._lineage, after_seq=after_seq, upto_seq=upto_seq
+        )
 
     def base(self, state: SessionState) -> int:
         """The seq behind which the events are needed, by the session's state now."""
+        point = base_point(state)
+        if self._base is None or self._base[0] != point:
+            self._base = point, self._found_base(state)
+        return self._base[1]
+
+    def note_base(self, state: SessionState, base_seq: int) -> None:
+        """Say where the context of a state begins, for who knows it from elsewhere."""
+        self._base = base_point(state), base_seq
+
+    def _found_base(self, state: SessionState) -> int:
         one = as_one([*self._ancestral, state])
         if one.compaction is None:
             return base_of(one, None)
         seq = one.compaction.seq
-        recorded = next(iter(self.events(seq - 1, seq)), None)
+        recorded = next(self.each(seq - 1, seq), None)
         event = recorded.event if recorded else None
         return base_of(one, cast("CompactionCompleted | None", event))
 
     def set_up(self, base_seq: int) -> list[Recorded]:
-        """The events that hold what was in force at a seq."""
+        """The events that hold what was in force at a seq, as what sets up a context."""
+        state, held = self.held(base_seq)
+        return set_up_of(held, state)
+
+    def held(self, base_seq: int) -> tuple[SessionState | None, list[Recorded]]:
+        """The state at a seq, and the events that hold what was in force there."""
         if not base_seq:
-            return []
+            return None, []
         state = joined_state(self._log, self._lineage, base_seq)
         if state is None:
-            return []
-        return [
-            part
-            for seq in seqs_in_force(state)
-            for recorded in self.events(seq - 1, seq)
-            for part in as_set_up(recorded, state)
-        ]
+            return None, []
+        seqs = seqs_in_force(state)
+        return state, [recorded for seq in seqs for recorded in self.each(seq - 1, seq)]
+
+
+def set_up_of(held: Sequence[Recorded], state: SessionState | None) -> list[Recorded]:
+    """Events that hold what is in force at a state, as what sets up a context."""
+    if state is None:
+        return list(held)
+    return [part for recorded in held for part in as_set_up(recorded, state)]
 
 
 def event_at(log: Log, session_id: str, seq: int) -> Recorded | None:

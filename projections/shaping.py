@@ -16,10 +16,17 @@ cause itself again.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from foldline.projections.building import build, live_of
-from foldline.projections.context import SUMMARY, Context, Message, Part, Sources
+from foldline.projections.context import (
+    SUMMARY,
+    Context,
+    Message,
+    Part,
+    Sources,
+    missing_steering,
+)
 from foldline.projections.policy import NO_LIMIT, ContextPolicy
 from foldline.projections.pruning import reference_to, shortened
 from foldline.projections.summarising import Originals, summary_of
@@ -27,8 +34,16 @@ from foldline.projections.token_count import ANYBODY, Reader, TokenCounter, mess
 from foldline.schemas.blocks import Block, Blocks, json_block, text_block
 from foldline.schemas.events import (
     CompactionCompleted,
+    ConstraintLifted,
+    ConstraintSet,
     ContextPruned,
+    GoalSet,
+    HistoryRewound,
+    Inherited,
+    InstructionsSet,
     KnownEvent,
+    SessionCreated,
+    ToolsDeclared,
 )
 from foldline.schemas.recorded import Recorded
 
@@ -63,10 +78,11 @@ class Prune:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Put a summary in the place of all events up to `to_seq`."""
+    """Put a summary in the place of all events up to `to_seq`, but for those kept."""
 
     to_seq: int
     tokens_before: int
+    kept: tuple[str, ...] = ()
 
 
 Step = Prune | Compact
@@ -94,17 +110,22 @@ def plan(
     policy: ContextPolicy,
     counter: TokenCounter,
     reader: Reader = ANYBODY,
+    seen_seq: int | None = None,
 ) -> Step | None:
     """What makes the context smaller next; None where it may stay as it is.
+
+    What the model has not seen yet stays in full, however large.
 
     Args:
         context: as it was built.
         policy: how small it is to be.
         counter: counts its tokens.
         reader: whom it is for; reasoning that is dropped for it does not count.
+        seen_seq: up to where the last context went that a model was shown; where nobody
+            knows, all from the last thing it said counts as new.
     """
     groups = _groups(context.messages, counter, reader)
-    window = _window(groups, policy.window_tokens)
+    window = min(_window(groups, policy.window_tokens), _unseen(groups, seen_seq))
     if policy.prune_step_tokens != NO_LIMIT:
         step = _prune(groups[:window], policy, counter)
         if step is not None:
@@ -117,20 +138,79 @@ def _compact(
 ) -> Compact | None:
     total = sum(group.tokens for group in groups)
     cut = _cut(groups, window, held_seq)
-    fresh = sum(group.tokens for group in groups[:cut] if _is_fresh(group))
+    fresh = sum(group.tokens for group in groups[:cut] if _is_fresh(group, policy))
     above = policy.budget_tokens != NO_LIMIT and total > policy.budget_tokens
     step = policy.compact_step_tokens
     wanted = step != NO_LIMIT and fresh >= step
     if not wanted and not (above and fresh > policy.window_tokens):
         return None
     to_seq = max(group.last_seq for group in groups[:cut])
-    return Compact(to_seq, total)
+    return Compact(to_seq, total, _kept(groups[:cut], policy))
 
 
-def _is_fresh(group: _Group) -> bool:
+def compaction(
+    context: Context,
+    *,
+    policy: ContextPolicy,
+    counter: TokenCounter,
+    reader: Reader = ANYBODY,
+    to_seq: int | None = None,
+) -> Compact | None:
+    """The compaction that somebody asks for, whatever the budget; None: nothing to do.
+
+    Args:
+        context: as it was built.
+        policy: what its window is, and what is pinned.
+        counter: counts its tokens.
+        reader: as in `plan`.
+        to_seq: compact up to there, or as far before it as a cut can go; otherwise up to
+            the window.
+    """
+    groups = _groups(context.messages, counter, reader)
+    if to_seq is None:
+        wanted = min(_window(groups, policy.window_tokens), _unseen(groups, None))
+    else:
+        whole = takewhile(lambda group: group.last_seq <= to_seq, groups)
+        wanted = sum(1 for _ in whole)
+    cut = _cut(groups, wanted, context.held_seq)
+    if not any(_is_fresh(group, policy) for group in groups[:cut]):
+        return None
+    total = sum(group.tokens for group in groups)
+    last_seq = max(group.last_seq for group in groups[:cut])
+    if to_seq is not None and cut == wanted and _lies_between(groups, cut, context, to_seq):
+        last_seq = to_seq
+    return Compact(last_seq, total, _kept(groups[:cut], policy))
+
+
+def _lies_between(
+    groups: Sequence[_Group], cut: int, context: Context, to_seq: int
+) -> bool:
+    """Whether nothing that stays in the context lies at a seq or before it."""
+    held = context.held_seq is not None and context.held_seq <= to_seq
+    later = all(group.seq > to_seq for group in groups[cut:] if group.seq)
+    return later and not held and to_seq <= context.upto_seq
+
+
+def _is_fresh(group: _Group, policy: ContextPolicy) -> bool:
     """Whether a compaction would newly take this away."""
     said = group.messages[0]
-    return said.role != "system" and said.origin != SUMMARY
+    taken = said.role != "system" and said.origin != SUMMARY
+    return taken and not _is_pinned(group, policy)
+
+
+def _is_pinned(group: _Group, policy: ContextPolicy) -> bool:
+    pinned = set(policy.pinned)
+    return any(
+        pinned.intersection(message.event_ids)
+        or any({part.call_id, part.event_id} & pinned for part in message.parts)
+        for message in group.messages
+    )
+
+
+def _kept(groups: Iterable[_Group], policy: ContextPolicy) -> tuple[str, ...]:
+    """The events of what is pinned, which stays through a compaction."""
+    kept = [group.messages[0].event_ids for group in groups if _is_pinned(group, policy)]
+    return tuple(event_id for ids in kept for event_id in ids)
 
 
 def _groups(
@@ -154,6 +234,17 @@ def _window(groups: Sequence[_Group], tokens: int) -> int:
         if left < 0:
             return min(index + 1, len(groups) - 1)
     return 0
+
+
+def _unseen(groups: Sequence[_Group], seen_seq: int | None) -> int:
+    """Where the messages begin that the model has not seen yet."""
+    for index, group in enumerate(groups):
+        if seen_seq is not None and group.last_seq > seen_seq:
+            return index
+    if seen_seq is not None:
+        return len(groups)
+    said = [i for i, group in enumerate(groups) if group.messages[0].role == "assistant"]
+    return said[-1] if said else 0
 
 
 # --- pruning --------------------------------------------------------------------------
@@ -290,6 +381,7 @@ class Shaper:
     reader: Reader = ANYBODY
     texts: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
     steps: int = 0
+    seen_seq: int = 0
     _made: list[tuple[int, Recorded]] = field(default_factory=list[tuple[int, Recorded]])
 
     def shape(self, events: Sequence[Recorded]) -> Context:
@@ -297,16 +389,45 @@ class Shaper:
         context = self._build(events)
         for _ in range(STEPS_MAX):
             step = plan(
-                context, policy=self.policy, counter=self.counter, reader=self.reader
+                context,
+                policy=self.policy,
+                counter=self.counter,
+                reader=self.reader,
+                seen_seq=self.seen_seq,
             )
             if step is None:
                 break
             self._record(events, self._event(events, step))
             context = self._build(events)
+        self.seen_seq = context.upto_seq
         return context
 
+    def sources(self, events: Sequence[Recorded]) -> Sources:
+        """What an owner reads for the context: what came since the last compaction."""
+        merged = self.merged(events)
+        base = self._base_of(merged)
+        behind = [recorded for recorded in merged if recorded.seq > base]
+        set_up = [r for r in merged if r.seq <= base and isinstance(r.event, _SET_UP)]
+        if missing_steering(behind):
+            return Sources(merged, texts=self.texts)
+        return Sources(behind, base, set_up, self.texts)
+
+    @staticmethod
+    def _base_of(merged: Sequence[Recorded]) -> int:
+        """The seq behind which events are needed; 0 where that is not simple to say."""
+        base = 0
+        for recorded in merged:
+            match recorded.event:
+                case HistoryRewound() | SessionCreated(inherited=Inherited()):
+                    return 0
+                case CompactionCompleted(from_seq=1, kept=(), to_seq=to_seq):
+                    base = max(base, to_seq)
+                case _:
+                    pass
+        return base
+
     def _build(self, events: Sequence[Recorded]) -> Context:
-        return build(Sources(self.merged(events), texts=self.texts))
+        return build(self.sources(events))
 
     def merged(self, events: Sequence[Recorded]) -> list[Recorded]:
         """These events, with what an owner would have recorded among them."""
@@ -345,5 +466,9 @@ class Shaper:
             strategy=EXTRACTIVE,
             token_before=step.tokens_before,
             token_after=None,
+            kept=step.kept,
             blocks=(text_block(text),),
         )
+
+
+_SET_UP = (ConstraintLifted, ConstraintSet, GoalSet, InstructionsSet, ToolsDeclared)

@@ -26,7 +26,7 @@ from foldline.projections.evidence import evidence_in, quoted_in
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.pruning import SEPARATOR, ending_of, excerpt_of, within
 from foldline.projections.token_count import TokenCounter
-from foldline.schemas.blocks import Blob, Blocks
+from foldline.schemas.blocks import Blob, Block, Blocks, Body
 from foldline.schemas.events import (
     AssistantMessage,
     ContextCleared,
@@ -51,9 +51,9 @@ MENTION_SHARE = 0.4
 
 FIRST_TASK_TOKENS = 400
 TASK_TOKENS = 150
-SAID_TOKENS = 50
+SAID_TOKENS = 25
 ARGUMENT_TOKENS = 40
-OUTCOME_TOKENS = 12
+OUTCOME_TOKENS = 8
 FAILURE_TOKENS = 40
 """Tokens of one entry."""
 
@@ -70,7 +70,9 @@ class Originals:
     texts: Mapping[bytes, str]
 
 
-def summary_of(originals: Originals, *, policy: ContextPolicy, counter: TokenCounter) -> str:
+def summary_of(
+    originals: Originals, *, policy: ContextPolicy, counter: TokenCounter
+) -> str:
     """The summary's text."""
     return _Summary(originals, policy, counter).text()
 
@@ -216,23 +218,21 @@ class _Summary:
         return [f"- {item.status}: {self._text(item.blocks)}" for item in items]
 
     def _questions(self) -> list[str]:
-        asked: dict[str, Blocks] = {}
+        asked: dict[str, str] = {}
         for recorded in self._events:
-            match recorded.event:
-                case InputRequested(request_id=request_id, blocks=blocks):
-                    asked[request_id] = blocks
-                case InputProvided(request_id=request_id):
-                    asked.pop(request_id, None)
-                case _:
-                    pass
-        return [f"- {self._text(blocks)}" for blocks in asked.values()][-QUESTIONS_MAX:]
+            event = recorded.event
+            if isinstance(event, InputRequested):
+                asked[event.request_id] = self._text(event.prompt)
+            elif isinstance(event, InputProvided):
+                asked.pop(event.request_id, None)
+        return [f"- {question}" for question in asked.values()][-QUESTIONS_MAX:]
 
     # --- what has room ----------------------------------------------------------------
 
     def _newest(self, lines: Sequence[str], tokens: int) -> list[str]:
         """The first line and the newest that have room, in their order."""
         kept: list[str] = []
-        for line in lines[:1] + list(reversed(lines[1:])):
+        for line in [*lines[:1], *reversed(lines[1:])]:
             tokens -= self._counter.count(line)
             if tokens < 0:
                 break
@@ -265,10 +265,10 @@ class _Summary:
         )
         return within(found, shown=told, tokens=tokens, counter=self._counter)
 
-    def _text(self, blocks: Iterable[object]) -> str:
-        return "\n".join(self._body(getattr(block, "body", "")) for block in blocks)
+    def _text(self, blocks: Iterable[Block]) -> str:
+        return "\n".join(self._body(block.body) for block in blocks)
 
-    def _body(self, body: object) -> str:
+    def _body(self, body: Body) -> str:
         match body:
             case str():
                 return body
@@ -283,7 +283,8 @@ class _Summary:
 LATE_WEIGHT = 4.0
 NAMED_MAX = 8
 QUOTED_WEIGHT = 1.0
-"""How much counts that something was named late, and by how many entries at the most."""
+"""How much it counts that something was named late, by how many entries it was named at
+the most, and how much less what only stood between quotes."""
 
 
 def _since_cleared(events: Sequence[Recorded], to_seq: int) -> list[Recorded]:

@@ -143,16 +143,23 @@ class _Looking:
         parts = ", ".join(f"{name} {count:,}" for name, count in sizes.items() if count)
         counted = f" tokens ({explanation['counter']}): {parts}"
         self._out.line((f"{total:,}", "bold"), (counted, "dim"))
-        calls = explanation["provider_calls"]
-        if calls:
-            said = f"{explanation['provider_tokens']:,} tokens as {view['model']} counts"
-            ratio = f": {explanation['provider_ratio']} times as many, and "
-            unseen = f"{explanation['provider_unseen']:,} not recorded (last {calls} calls)"
-            self._out.line((clean_line(said + ratio + unseen), "dim"))
+        self._show_calibration(view["model"], explanation)
         for message in explanation["messages"]:
             self._show_message(message, explain=explain)
         if explain:
             self._show_left_out(explanation["left_out"])
+
+    def _show_calibration(self, model: str, explanation: dict[str, Any]) -> None:
+        """What the provider will say, by what it said of the last calls."""
+        calls = explanation["provider_calls"]
+        if not calls:
+            return
+        ratio, unseen = explanation["provider_ratio"], explanation["provider_unseen"]
+        self._out.line(
+            (f"{explanation['provider_tokens']:,}", "bold"),
+            (f" as {clean_line(model)} counts: {ratio:.2f} of each, and ", "dim"),
+            (f"{unseen:,} that are not recorded here (by {calls} calls)", "dim"),
+        )
 
     def _show_message(
         self, message: dict[str, Any], *, explain: bool = False, mark: str = ""

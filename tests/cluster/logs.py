@@ -15,7 +15,7 @@ from foldline.errors import SchemaError
 from foldline.processors.admission import RULES_VERSION
 from foldline.schemas.registration import register
 from foldline.schemas.registry_client import RegistryClient, registry_of
-from foldline.schemas.topic_records import RulesInForce
+from foldline.schemas.topic_records import TOPIC_RECORDS, RulesInForce
 from foldline.settings import Settings
 from foldline.topics import TopicNames
 from tests.cluster.processes import Process
@@ -121,6 +121,8 @@ def registered(registry_url: str) -> tuple[RegistryClient, tuple[int, ...]]:
     _OPEN.append(registry)
     registry.wait_ready(settings.registry_wait_ms)
     try:
+        for record in TOPIC_RECORDS:
+            registry.id_of(record.__name__)
         return registry, registry.event_ids()
     except SchemaError:
         register(registry)

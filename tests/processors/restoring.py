@@ -20,9 +20,10 @@ from tests.kafka_checker import Checked
 
 
 @contextmanager
-def restored(log: FreshLog, state_dir: Path) -> Generator[Restored]:
-    """The only partition, restored in this process."""
-    settings = log.settings.model_copy(update={"state_dir": state_dir})
+def restored(log: FreshLog, state_dir: Path, *, slot: str = "") -> Generator[Restored]:
+    """The only partition, restored in this process (with the table of a worker's slot)."""
+    place = {"state_dir": state_dir, "worker_slot": slot}
+    settings = log.settings.model_copy(update=place)
     setup = Setup.prepare(settings, health=Health(), on_ready=lambda _: None)
     try:
         result = restore_partition(0, setup.ways, cancelled=Event(), progress=Progress())

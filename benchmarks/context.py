@@ -1,0 +1,388 @@
+"""The model's context on real sessions: how much smaller, and what is still in it.
+
+    benchmarks/context.py FOLDER [--json] [--curve]
+
+Every transcript below FOLDER that an importer knows is imported into a log of its own,
+and at every model call of every session two contexts are built from the events before
+it: the raw history, and what a policy makes of it, as if it had been in force from the
+start (`foldline.projections.shaping.Shaper`).
+
+- *calls*: model calls with a raw history. A call is where the first event of its answer
+  stands. Sessions' subagents are sessions of their own.
+- *raw*: all messages since the harness's own last compaction (and after its own
+  prunings), instructions included; reasoning is left out on both sides, as providers
+  discard it. Tools' declarations are left out too: transcripts have none.
+- *reduction*: 1 - built / raw tokens, for each call; mean, p50 and p10 over calls.
+  `reduction_total` is of the sums.
+- *evidence recall*: of the paths, identifiers, numbers and quoted strings in the
+  arguments of the calls that the model made next, those that stand in the raw history
+  are counted; recall is the share of them that stands in the built context.
+- *prefix stable*: the share of the previous context's bytes that the next one begins
+  with, mean over calls that have one before; `prefix_whole` is the share of calls at
+  which nothing of it changed. `steps` are the prunings and compactions.
+- *cached cost*: what the inputs cost where a provider's cache has the unchanged prefix
+  at a tenth, and all else costs a quarter more; built over raw.
+- *breaches*: broken invariants, and what our rule checker says of the requests in three
+  formats, over every call.
+- *build*: from events to messages, shaping not counted, in milliseconds.
+
+Tokens are o200k's. Nothing is tuned to a file: the policies are those of the package.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from measure import finish, options, percentile, say, table, target
+
+from foldline.errors import FoldlineError
+from foldline.processors.log import Log
+from foldline.processors.open_log import open_log
+from foldline.producers.importers import import_file
+from foldline.producers.redaction import Redactor
+from foldline.projections.building import build
+from foldline.projections.context import Context, Message, Part, Sources, text_blobs
+from foldline.projections.evidence import evidence_in, quoted_in
+from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
+from foldline.projections.render import FORMATS, render
+from foldline.projections.render_rules import breaches
+from foldline.projections.shaping import Shaper
+from foldline.projections.token_count import Reader, TokenCounter, message_tokens
+from foldline.schemas.blocks import Blob, Blocks
+from foldline.schemas.events import (
+    AssistantMessage,
+    ModelCallCompleted,
+    ToolCallRequested,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.settings import Settings
+from foldline.tokenizers import default_counter
+
+NOBODY = Reader("nobody")
+"""Whom no reasoning is for."""
+
+CACHED = 0.1
+WRITTEN = 1.25
+"""What a token of input costs where a provider has it cached, and where it has not."""
+
+BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
+TARGET_REDUCTION = 0.60
+TARGET_RECALL = 0.98
+TARGET_BUILD_MS = 5.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """A model call: how many events were before it, and what its answer named."""
+
+    events: int
+    raw_tokens: int
+    evidence: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A session: its events, the texts of their blobs, its model calls."""
+
+    session_id: str
+    events: list[Recorded]
+    texts: dict[bytes, str]
+    calls: list[Call]
+
+
+@dataclass
+class Measured:
+    """What a policy came to, over all calls."""
+
+    raw: list[int] = field(default_factory=list[int])
+    built: list[int] = field(default_factory=list[int])
+    named: int = 0
+    found: int = 0
+    stable: list[float] = field(default_factory=list[float])
+    cost: float = 0.0
+    raw_cost: float = 0.0
+    steps: int = 0
+    breaches: list[str] = field(default_factory=list[str])
+    build_s: list[float] = field(default_factory=list[float])
+
+    def result(self) -> dict[str, Any]:
+        """As it is printed."""
+        shares = [1 - b / r for b, r in zip(self.built, self.raw, strict=True)]
+        return {
+            "calls": len(shares),
+            "reduction_mean": round(statistics.mean(shares), 4),
+            "reduction_p50": round(statistics.median(shares), 4),
+            "reduction_p10": round(percentile(shares, 10), 4),
+            "reduction_total": round(1 - sum(self.built) / sum(self.raw), 4),
+            "evidence_recall": round(self.found / max(self.named, 1), 4),
+            "evidence": self.named,
+            "prefix_stable": round(statistics.mean(self.stable or [1.0]), 4),
+            "prefix_whole": round(
+                sum(share == 1 for share in self.stable) / max(len(self.stable), 1), 4
+            ),
+            "steps": self.steps,
+            "cached_cost": round(self.cost / max(self.raw_cost, 1e-9), 4),
+            "tokens_raw_mean": round(statistics.mean(self.raw)),
+            "tokens_built_mean": round(statistics.mean(self.built)),
+            "breaches": len(self.breaches),
+            "build_ms_p50": round(statistics.median(self.build_s) * 1000, 2),
+            "build_ms_p99": round(percentile(self.build_s, 99) * 1000, 2),
+        }
+
+
+# --- reading --------------------------------------------------------------------------
+
+
+def imported(folder: Path, database: Path) -> Log:
+    """A log with every transcript below a folder that some importer knows."""
+    settings = Settings()
+    log = open_log(f"sqlite:///{database}")
+    redactor = Redactor()
+    for path in sorted(folder.rglob("*.json*")):
+        try:
+            import_file(log, path, settings=settings, redactor=redactor)
+        except FoldlineError as error:
+            say(f"not imported: {path.name}: {error}")
+    return log
+
+
+def stories(log: Log, counter: TokenCounter) -> Iterator[Story]:
+    """Every session that has model calls."""
+    for summary in log.sessions(limit=10_000):
+        events = list(log.events(summary.session_id))
+        texts = {
+            sha256: log.blobs.get(sha256).decode("utf-8", "replace")
+            for sha256 in text_blobs(events)
+        }
+        calls = [
+            call
+            for at, requests in model_calls(events)
+            if (call := call_of(events[:at], requests, texts, counter)) is not None
+        ]
+        if calls:
+            yield Story(summary.session_id, events, texts, calls)
+
+
+def model_calls(
+    events: Sequence[Recorded],
+) -> list[tuple[int, list[ToolCallRequested]]]:
+    """Where each model call's answer begins, and the tools that it asked for."""
+    begins: dict[str, int] = {}
+    messages: dict[str, str] = {}
+    requests: dict[str, list[ToolCallRequested]] = defaultdict(list)
+    for at, recorded in enumerate(events):
+        event = recorded.event
+        match event:
+            case AssistantMessage(model_call_id=str() as call_id, message_id=message_id):
+                begins.setdefault(call_id, at)
+                messages[message_id] = call_id
+            case ModelCallCompleted(model_call_id=call_id):
+                begins.setdefault(call_id, at)
+            case ToolCallRequested(message_id=message_id) if message_id in messages:
+                requests[messages[message_id]].append(event)
+            case _:
+                pass
+    return [(at, requests[call_id]) for call_id, at in begins.items()]
+
+
+def call_of(
+    events: Sequence[Recorded],
+    requests: Iterable[ToolCallRequested],
+    texts: dict[bytes, str],
+    counter: TokenCounter,
+) -> Call | None:
+    """A call with a history before it."""
+    context = build(Sources(events, texts=texts))
+    tokens = tokens_of(context.messages, counter)
+    if not tokens:
+        return None
+    history = text_of(context)
+    arguments = "\n".join(
+        text for request in requests for text in strings_in(request.arguments, texts)
+    )
+    named = evidence_in(arguments) | quoted_in(arguments)
+    return Call(len(events), tokens, frozenset(one for one in named if one in history))
+
+
+def strings_in(arguments: Blocks, texts: dict[bytes, str]) -> Iterator[str]:
+    """Every value in arguments, as text."""
+    for block in arguments:
+        body = block.body
+        text = texts.get(body.sha256, "") if isinstance(body, Blob) else str(body)
+        try:
+            yield from leaves(json.loads(text))
+        except ValueError:
+            yield text
+
+
+def leaves(value: object) -> Iterator[str]:
+    """The texts and numbers of a JSON value."""
+    match value:
+        case dict():
+            for item in cast("dict[str, object]", value).values():
+                yield from leaves(item)
+        case list():
+            for item in cast("list[object]", value):
+                yield from leaves(item)
+        case str():
+            yield value
+        case _:
+            yield json.dumps(value)
+
+
+def text_of(context: Context) -> str:
+    """All that a context says, without reasoning."""
+    return "\n".join(
+        text for message in context.messages for p in message.parts for text in said(p)
+    )
+
+
+def said(part: Part) -> Iterator[str]:
+    """What a part says."""
+    if part.kind != "reasoning":
+        yield part.text
+        for inner in part.parts:
+            yield from said(inner)
+
+
+def tokens_of(messages: Iterable[Message], counter: TokenCounter) -> int:
+    """The tokens of messages, without reasoning."""
+    return sum(message_tokens(message, counter, reader=NOBODY) for message in messages)
+
+
+# --- measuring ------------------------------------------------------------------------
+
+
+def measure(
+    all_stories: Sequence[Story],
+    policy: ContextPolicy,
+    counter: TokenCounter,
+    *,
+    checked: bool = False,
+) -> Measured:
+    """What a policy makes of every call."""
+    measured = Measured()
+    for story in all_stories:
+        shaper = Shaper(policy, counter, NOBODY, story.texts)
+        before: tuple[Message, ...] | None = None
+        raw_before = 0
+        for call in story.calls:
+            context = shaper.shape(story.events[: call.events])
+            sources = shaper.sources(story.events[: call.events])
+            began = time.perf_counter()
+            again = build(sources)
+            measured.build_s.append(time.perf_counter() - began)
+            assert again.messages == context.messages, "a rebuild shows something else"
+            add(measured, call, context, counter)
+            if before is not None:
+                compare(measured, before, context.messages, raw_before, call, counter)
+            if checked:
+                measured.breaches += broken(context, story.session_id)
+            before, raw_before = context.messages, call.raw_tokens
+        measured.steps += shaper.steps
+    return measured
+
+
+def add(measured: Measured, call: Call, context: Context, counter: TokenCounter) -> None:
+    """Count one call."""
+    measured.raw.append(call.raw_tokens)
+    measured.built.append(tokens_of(context.messages, counter))
+    shown = text_of(context)
+    measured.named += len(call.evidence)
+    measured.found += sum(one in shown for one in call.evidence)
+
+
+def compare(
+    measured: Measured,
+    before: tuple[Message, ...],
+    after: tuple[Message, ...],
+    raw_before: int,
+    call: Call,
+    counter: TokenCounter,
+) -> None:
+    """Count what of the context before is still its prefix, and what that costs."""
+    same = 0
+    while same < min(len(before), len(after)) and before[same] == after[same]:
+        same += 1
+    kept = sum(map(bytes_of, before[:same]))
+    measured.stable.append(kept / max(sum(map(bytes_of, before)), 1))
+    prefix = tokens_of(after[:same], counter)
+    built = measured.built[-1]
+    measured.cost += CACHED * prefix + WRITTEN * (built - prefix)
+    raw_prefix = min(raw_before, call.raw_tokens)
+    measured.raw_cost += CACHED * raw_prefix + WRITTEN * (call.raw_tokens - raw_prefix)
+
+
+def bytes_of(message: Message) -> int:
+    """How long a message is."""
+    return sum(len(text.encode()) for part in message.parts for text in said(part)) or 1
+
+
+def broken(context: Context, session_id: str) -> list[str]:
+    """What our rule checker says of a context's requests."""
+    return [
+        f"{session_id} at {context.upto_seq}, {wanted}: {breach}"
+        for wanted in FORMATS
+        for breach in breaches(render(context, wanted, model="a-model"), wanted)
+    ]
+
+
+def curve(
+    all_stories: Sequence[Story], counter: TokenCounter, budgets: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Recall against budget, for every policy."""
+    points: list[dict[str, Any]] = []
+    for policy in POLICIES.values():
+        for budget in budgets:
+            found = measure(all_stories, policy.within(budget), counter).result()
+            keys = ("reduction_mean", "evidence_recall", "tokens_built_mean", "cached_cost")
+            point = {"policy": policy.name, "budget_tokens": budget}
+            points.append(point | {key: found[key] for key in keys})
+            say(f"{policy.name} within {budget:,}: {points[-1]}")
+    return points
+
+
+def main() -> None:
+    """Measure, and say it."""
+    parser = options(__doc__ or "")
+    parser.add_argument("sessions", type=Path, nargs="+", help="folders of transcripts")
+    parser.add_argument("--curve", action="store_true", help="recall against budgets")
+    given = parser.parse_args()
+    counter = default_counter()
+    found: list[Story] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, folder in enumerate(given.sessions):
+            log = imported(folder, Path(scratch) / f"{number}.db")
+            found += stories(log, counter)
+            log.close()
+    say(f"{len(found)} sessions, {sum(len(story.calls) for story in found):,} calls")
+    policies = [DEFAULT] if given.quick else list(POLICIES.values())
+    rows = {
+        policy.name: measure(found, policy, counter, checked=policy == DEFAULT)
+        for policy in policies
+    }
+    for breach in rows[DEFAULT.name].breaches[:20]:
+        say(f"BREACH {breach}")
+    results = {name: measured.result() for name, measured in rows.items()}
+    measures = list(results[DEFAULT.name])
+    rows_of = [[name, *(results[p][name] for p in results)] for name in measures]
+    say(table(["", *results], rows_of))
+    mine = results[DEFAULT.name]
+    target("reduction, mean", mine["reduction_mean"], TARGET_REDUCTION, at_least=True)
+    target("evidence recall", mine["evidence_recall"], TARGET_RECALL, at_least=True)
+    target("build, p50 in ms", mine["build_ms_p50"], TARGET_BUILD_MS)
+    target("breaches", mine["breaches"], 0)
+    extra: dict[str, Any] = {"policy": DEFAULT.name, "policies": results}
+    if given.curve:
+        extra["curve"] = curve(found, counter, BUDGETS)
+    finish(given, {"benchmark": "context"} | mine | extra)
+
+
+if __name__ == "__main__":
+    main()
