@@ -11,7 +11,7 @@ object `FOLDLINE_KAFKA__EXTRA`; where both name a property, its own variable cou
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -127,6 +127,8 @@ class Settings(BaseSettings):
     """How long after its start was recorded an effect may still begin."""
     approval_wait_ms: int = Field(default=300_000, ge=0, le=30 * DAY_MS)
     """How long a run of tools waits for a person's answer before it goes on without."""
+    context_policy: Literal["lean", "roomy", "full"] = "lean"
+    """How small an owner keeps what a model is shown, where it says nothing else."""
     inflight_max: int = Field(default=32, ge=1, le=128)
     """How many appends of one session a client has under way at once; with more than the
     window remembers, the first resend of many would be TOO_OLD."""
@@ -208,6 +210,15 @@ class Settings(BaseSettings):
     """How many appends wait for their verdicts at once; the others wait to be sent."""
     http_waiting_max: int = Field(default=1_024, ge=1, le=1_000_000)
     """How many requests wait for a reader or an appender; beyond it, 503."""
+    warm_sessions: int = Field(default=1_000, ge=0, le=1_000_000)
+    """Of how many live sessions `serve` keeps in memory what their next contexts are
+    built from; 0: of none, each is read when it is asked for."""
+    warm_bytes: _Size = 64 * 1024 * 1024
+    """How many bytes of stored events and texts that may be, of all sessions together;
+    decoded they take several times as much memory."""
+    warm_session_bytes: _Size = 4 * 1024 * 1024
+    """The same of one session. One that needs more is not kept, and gets so much of it
+    in one answer."""
     operator_roles: str = Field(default="", pattern=_ROLES)
     """The roles, with commas, of whoever answers requests without a token: on a file, on
     brokers, on a service without tokens. Without any, whoever can write has every role."""

@@ -40,6 +40,15 @@ class Tokens:
         """How many counts it has kept."""
         return len(self._known)
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the library is here already."""
+        return self._encode is not None
+
+    def load(self) -> None:
+        """Load the library now, which takes a second or two."""
+        self._loaded()
+
     def count(self, text: str) -> int:
         """How many tokens a text is; 0 for none."""
         if len(text) <= NOT_REMEMBERED_CHARS:

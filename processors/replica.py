@@ -22,7 +22,7 @@ by the consumer's end-of-partition event, never by the offset of a record.
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from foldline.processors.replica_part import Part, Progress, SharedAnswer, left_
 from foldline.processors.replica_source import ASK_TIMEOUT_MS, EventsTopic, polled_of
 from foldline.schemas.codec import Codec
 from foldline.schemas.record_codec import RecordCodec
+from foldline.schemas.state import SessionState
 from foldline.schemas.topic_records import LogMeta
 from foldline.settings import Settings
 from foldline.topics import partition_for
@@ -69,7 +70,8 @@ class Replica:
 
     Every method may be called from any thread. Without `partitions` each is begun when
     the first read needs it. `within` names those that listings go over, where it is not
-    all of them.
+    all of them. `on_change` is told, in the consuming thread, which sessions have new
+    events in the stores.
 
     Raises (at the start):
         NoLogMetaError: the brokers have no such log.
@@ -86,6 +88,7 @@ class Replica:
         partitions: Iterable[int] | None = None,
         within: Sequence[int] | None = None,
         meta: LogMeta | None = None,
+        on_change: Callable[[set[str]], None] | None = None,
     ) -> None:
         meta = meta or read_meta(cluster, settings)
         self.log_id = meta.log_id
@@ -99,6 +102,7 @@ class Replica:
         self._cluster = cluster
         self._settings = settings
         self._records = RecordCodec(codec.schemas)
+        self._on_change = on_change
         self._cuts = ThreadPoolExecutor(1, "foldline-replica-cut")
         self._lock = threading.RLock()
         self._parts: dict[int, Part] = {}
@@ -121,6 +125,11 @@ class Replica:
     def store(self, partition: int) -> EventStore:
         """The store of a partition, which is begun if it must be."""
         return self._part(partition).store
+
+    def at_hand(self, session_id: str) -> SessionState | None:
+        """The state of a session as it is here now; None also where nobody began it."""
+        part = self._parts.get(self.partition_of(session_id))
+        return None if part is None else part.store.state(session_id)
 
     def begun(self) -> list[EventStore]:
         """The stores of the partitions that were begun, in their order."""
@@ -335,6 +344,8 @@ class Replica:
             return
         part.trouble = ""
         part.tell(changed)
+        if changed and self._on_change is not None:
+            self._on_change(changed)
 
     def _misplaced(self, part: Part, error: str, *, gone: bool) -> None:
         """Tell why the broker has nothing at the store's offset, if that is so."""

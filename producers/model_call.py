@@ -1,6 +1,7 @@
 """A call of a model: begun before the model is asked, its answer and calls in one batch."""
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -17,12 +18,13 @@ from foldline.producers.appender import Sent, raise_refused, refusal_of
 from foldline.producers.identity import elapsed_clock_s, fresh_id
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.ownership import Ownership
-from foldline.producers.prepare import Draft
+from foldline.producers.prepare import TEXT, Draft
 from foldline.producers.tools import PendingCall, parse_arguments
 from foldline.projections.context import Context
+from foldline.projections.policy import FULL, ContextPolicy
 from foldline.projections.request import Form, body_of, reference
 from foldline.projections.wire import Json, ReadBlob
-from foldline.schemas.blocks import Block, json_block, text_block
+from foldline.schemas.blocks import Blob, Block, json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
     KnownEvent,
@@ -33,6 +35,10 @@ from foldline.schemas.events import (
     RequestRef,
     ToolCallRequested,
 )
+
+
+Seen = Callable[[Context, Form], None]
+"""Is told which context a model has answered to, and in which form it had it."""
 
 
 class ModelCall:
@@ -49,11 +55,17 @@ class ModelCall:
         *,
         context: Context | None = None,
         form: Form | None = None,
+        policy: ContextPolicy = FULL,
+        seen: Seen | None = None,
+        sent: bytes = b"",
     ) -> None:
         self.model_call_id = started.model_call_id
         self.request: Json = {}
         self._context = context
         self._form = form or Form()
+        self._policy = policy
+        self._seen = seen
+        self._sent = sent
         self._owner = owner
         self._turn_id = turn_id
         self._started = started
@@ -99,11 +111,15 @@ class ModelCall:
 
     async def _with_request(self) -> ModelCallStarted:
         """The start, with how to build its request again."""
+        link = self._owner.link
+        if self._sent:
+            sha256 = await link.read(link.log.blobs.put, self._sent)
+            kept = Blob(sha256=sha256, size=len(self._sent), media_type=TEXT)
+            return self._started.model_copy(update={"request": kept})
         if self._context is None:
             return self._started
-        link = self._owner.link
         self.request, request = await link.read(
-            _rendered, self._context, self._form, link.log.blobs.get
+            _rendered, self._context, self._form, self._policy, link.log.blobs.get
         )
         return self._started.model_copy(update={"request": request})
 
@@ -125,6 +141,8 @@ class ModelCall:
         except (EncodeError, RedactionError, BlobError):
             self._ended = False  # nothing of it is: it failed, which is said on leaving
             raise
+        if self._seen is not None and self._context is not None:
+            self._seen(self._context, self._form)
         calls: dict[str, PendingCall] = {}
         for sent in answers:
             if isinstance(sent.event, ToolCallRequested):
@@ -133,6 +151,14 @@ class ModelCall:
             elif (error := refusal_of(sent)) is not None:
                 raise error
         return list(calls.values())
+
+    async def complete_apart(self, response: ModelResponse) -> None:
+        """Record that the model answered, and its usage; its words go elsewhere.
+
+        Raises: as `complete`.
+        """
+        self._ended = True
+        await self._owner.decide([self._draft(self._completed(response))])
 
     async def fail(
         self, error_type: str, message: str = "", *, retryable: bool | None = None
@@ -143,15 +169,7 @@ class ModelCall:
 
     def _answer(self, response: ModelResponse) -> list[Draft]:
         message_id = fresh_id()
-        completed = ModelCallCompleted(
-            model_call_id=self.model_call_id,
-            response_id=response.response_id,
-            model=response.model,
-            finish_reason=response.finish_reason,
-            usage=response.usage,
-            latency_ms=round((elapsed_clock_s() - self._began_s) * 1000),
-        )
-        drafts = [self._draft(completed)]
+        drafts = [self._draft(self._completed(response))]
         blocks: list[Block] = []
         requests: list[Draft] = []
         for position, part in enumerate(response.parts):
@@ -172,6 +190,16 @@ class ModelCall:
             )
             drafts.append(self._draft(message))
         return [*drafts, *requests]
+
+    def _completed(self, response: ModelResponse) -> ModelCallCompleted:
+        return ModelCallCompleted(
+            model_call_id=self.model_call_id,
+            response_id=response.response_id,
+            model=response.model,
+            finish_reason=response.finish_reason,
+            usage=response.usage,
+            latency_ms=round((elapsed_clock_s() - self._began_s) * 1000),
+        )
 
     async def _requested(self, sent: Sent, request: ToolCallRequested) -> PendingCall:
         """The call of a request; of one that was sent again, the open call it repeats."""
@@ -204,11 +232,11 @@ class ModelCall:
 
 
 def _rendered(
-    context: Context, form: Form, read_blob: ReadBlob
+    context: Context, form: Form, policy: ContextPolicy, read_blob: ReadBlob
 ) -> tuple[Json, RequestRef | None]:
     """The request, and how to build it again; reads the blobs of images."""
     body = body_of(context, form, read_blob=read_blob)
-    return body, reference(context, form, body)
+    return body, reference(context, form, body, policy=policy)
 
 
 def _request(

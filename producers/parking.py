@@ -50,6 +50,15 @@ class Parking:
         return reason
 
 
+async def rest_with_question(owner: Ownership, why: str, *, turn_id: str) -> str:
+    """Suspend the session with the question whether it is to go on; gives the reason."""
+    reason = PARKED + why
+    events = park_request(owner.epoch, why), SessionSuspended(reason=reason)
+    await owner.decide([owner.draft(event, turn_id=turn_id) for event in events])
+    await owner.rest()
+    return reason
+
+
 def question_of(owner: Ownership, why: str) -> InputRequested:
     """Whether the session is to go on, for a person."""
     return park_request(owner.epoch, f"{why}, and the agent asked again")

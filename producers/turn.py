@@ -14,17 +14,20 @@ from foldline.errors import (
 from foldline.faults import crash_point
 from foldline.producers.appender import Answers, Sent
 from foldline.producers.calls import open_calls
-from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
 from foldline.producers.model_call import ModelCall
 from foldline.producers.ownership import Ownership
 from foldline.producers.permission import Asking
 from foldline.producers.policies import ApprovalLimits, ApprovalPolicy
 from foldline.producers.prepare import Draft
+from foldline.producers.shaping import NamedPolicy, Shaping, Way, policy_of
 from foldline.producers.stopping import stop_as_asked
+from foldline.producers.summarisers import Summariser
 from foldline.producers.tool_run import ToolRun
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult
 from foldline.projections.context import Context
+from foldline.projections.policy import FULL
+from foldline.projections.recording import COMPACTION
 from foldline.projections.render_anthropic import Caching
 from foldline.projections.request import Form
 from foldline.projections.steering import asked_to_stop, due_steering
@@ -49,7 +52,7 @@ class Turn:
     def __init__(
         self,
         owner: Ownership,
-        history: History,
+        shaping: Shaping,
         *,
         turn_id: str,
         opening: Sequence[Draft] = (),
@@ -59,7 +62,8 @@ class Turn:
         self.parked = ""
         """Why the session was suspended with a request for a person; else empty."""
         self._owner = owner
-        self._history = history
+        self._shaping = shaping
+        self._policy = FULL
         self._opening = opening
         self._over = False
         self._cancelled = ""
@@ -122,11 +126,30 @@ class Turn:
 
     # --- the model -------------------------------------------------------------------
 
-    async def context(self) -> Context:
-        """What the model is to be shown now: the history, correctly paired.
+    async def context(
+        self,
+        *,
+        policy: NamedPolicy = None,
+        budget: int | None = None,
+        summariser: Summariser | None = None,
+    ) -> Context:
+        """What the model is to be shown now: the history, correctly paired, kept small.
 
         Pending steering is put in and marked as applied. What stands in for a result
-        that is not known yet is frozen, so that every rebuild shows the same.
+        that is not known yet is frozen, so that every rebuild shows the same. Then old
+        outputs become references, and old messages a summary, as the policy says; both
+        are recorded. If that went on and on without progress the session is suspended for
+        a person (`parked` then says why), and the context stays as it was.
+
+        Args:
+            policy: how small it is to be: a `ContextPolicy` or the name of one; the
+                session's own where not given. "full" makes nothing smaller.
+            budget: tokens of its messages; the policy is then kept within it.
+            summariser: makes the summaries; the session's own where not given.
+
+        Raises:
+            FencedError: another owner has the session.
+            LogUnavailableError: something could not be recorded; the same again goes on.
         """
         state = await self._owner.state()
         self._notice_cancellation(state)
@@ -140,7 +163,13 @@ class Turn:
             crash_point("CP_STEERING_BEFORE_APPLIED")
             await self._decide(*applied)
             crash_point("CP_STEERING_AFTER_APPLIED")
-        context = await self._history.context()
+        way = self._way(policy, budget, summariser)
+        self._policy = way.policy
+        return await self._shaped(await self._frozen(), way)
+
+    async def _frozen(self) -> Context:
+        """The context at the head, its stand-ins recorded as they are shown."""
+        context = await self._shaping.built()
         if not context.stand_ins:
             return context
         await self._decide(
@@ -151,7 +180,60 @@ class Turn:
                 for shown in context.stand_ins
             )
         )
-        return await self._history.context()
+        return await self._shaping.built()
+
+    async def _shaped(self, context: Context, way: Way) -> Context:
+        shaped, parked = await self._shaping.shape(context, way)
+        self.parked = parked or self.parked
+        return shaped
+
+    async def compact(
+        self,
+        *,
+        to_seq: int | None = None,
+        policy: NamedPolicy = None,
+        summariser: Summariser | None = None,
+    ) -> bool:
+        """Put a summary in the place of what is old, whatever the budget.
+
+        Gives whether anything was compacted. The originals stay in the log.
+
+        Args:
+            to_seq: up to this event, or as far before it as no call is parted from its
+                result; up to the policy's window where not given.
+            policy: as in `context`.
+            summariser: as in `context`.
+
+        Raises: as `context`.
+        """
+        way = self._way(policy, None, summariser)
+        return await self._compacted(await self._frozen(), way, to_seq)
+
+    async def _compacted(self, context: Context, way: Way, to_seq: int | None) -> bool:
+        return await self._shaping.compact(context, way, to_seq=to_seq)
+
+    def _way(
+        self, named: NamedPolicy, budget: int | None, summariser: Summariser | None
+    ) -> Way:
+        shaping = self._shaping
+        policy = policy_of(named, shaping.policy)
+        return Way(
+            policy=policy if budget is None else policy.within(budget),
+            summariser=summariser or shaping.summariser,
+            turn_id=self.turn_id,
+            build=self._frozen,
+            model_call=self._summary_call,
+        )
+
+    def _summary_call(self, data: bytes, *, model: str, provider: str) -> ModelCall:
+        """A call for a summary: what is sent is kept, for no events give it again."""
+        started = ModelCallStarted(
+            model_call_id=fresh_id(),
+            purpose=COMPACTION,
+            provider=provider,
+            model=model,
+        )
+        return ModelCall(self._owner, self.turn_id, started, sent=data)
 
     def _notice_cancellation(self, state: SessionState) -> None:
         asked = asked_to_stop(state)
@@ -194,7 +276,15 @@ class Turn:
             deadline_ms=deadline_ms,
         )
         form = Form(format, model, provider, parameters or {}, caching)
-        return ModelCall(self._owner, self.turn_id, started, context=context, form=form)
+        return ModelCall(
+            self._owner,
+            self.turn_id,
+            started,
+            context=context,
+            form=form,
+            policy=self._policy,
+            seen=self._shaping.saw,
+        )
 
     # --- tools -----------------------------------------------------------------------
 

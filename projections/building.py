@@ -6,7 +6,15 @@ What holds of every build is said, and checked, in `foldline.projections.context
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from foldline.projections.calls import Result, Tale, end_of, says, tales_of
+from foldline.projections.calls import (
+    End,
+    Result,
+    Tale,
+    end_of,
+    named_by,
+    says,
+    tales_of,
+)
 from foldline.projections.context import (
     NOTE,
     SAID,
@@ -115,6 +123,7 @@ class _Item:
     event_ids: list[str] = field(default_factory=list[str])
     last_seq: int = 0
     origin: str = SAID
+    set_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,12 @@ class _Walk:
     def _say(self, recorded: Recorded, blocks: Blocks, *, origin: str = SAID) -> None:
         self._items.extend(self._said(recorded, blocks, origin))
 
+    def _note(self, recorded: Recorded, blocks: Blocks) -> None:
+        """Say what came into force: the system message has it after a compaction."""
+        for item in self._said(recorded, blocks, NOTE):
+            item.set_up = True
+            self._items.append(item)
+
     def _said(self, recorded: Recorded, blocks: Blocks, origin: str) -> list[_Item]:
         """Something that is said to the model, if it says anything."""
         if not says(blocks):
@@ -227,8 +242,7 @@ class _Walk:
         late = recorded.envelope.event_id in self._late
         end = end_of(event)
         if end is not None and (late or self._call_of(event) not in self._asked):
-            said = (text_block(_late_note(event)), *end.blocks)
-            self._say(recorded, said, origin=NOTE)
+            self._say(recorded, _late(named_by(event), end), origin=NOTE)
 
     def _call_of(self, event: AnyEvent) -> str:
         if not isinstance(event, BackgroundEnded):
@@ -251,16 +265,30 @@ class _Walk:
     def _compact(self, recorded: Recorded, compaction: CompactionCompleted) -> None:
         first, last = compaction.from_seq, compaction.to_seq
         kept = set(compaction.kept)
-        stays = [
-            item
-            for item in self._items
-            if not first <= item.seq <= last or kept.intersection(item.event_ids)
-        ]
+        stays: list[_Item] = []
+        for item in self._items:
+            if not first <= item.seq <= last or kept.intersection(item.event_ids):
+                stays.append(item)
+            else:
+                stays += self._ends_between(item, last, recorded.seq)
+        stays = [item for item in stays if not item.set_up]
         before = [item for item in stays if item.seq < first]
-        behind = [item for item in stays if item.seq >= first]
+        behind = sorted((i for i in stays if i.seq >= first), key=lambda item: item.seq)
         summary = self._said(recorded, compaction.blocks, SUMMARY)
         self._compacted_to = last
         self._restart([*before, *summary, *behind])
+
+    def _ends_between(self, item: _Item, last: int, now: int) -> list[_Item]:
+        """Notes of ends that came behind the cut of a compaction that takes their call."""
+        tales = [self._tales[p.call_id] for p in item.parts if p.call_id in self._tales]
+        ends = [end for tale in tales if (end := tale.shown_end()) and last < end.seq < now]
+        return [self._late_item(end) for end in ends]
+
+    def _late_item(self, end: End) -> _Item:
+        item = _Item(end.seq, "user", last_seq=end.seq, origin=NOTE)
+        item.event_ids.append(end.event_id)
+        item.parts.extend(self._parts(_late(end.of, end.result)))
+        return item
 
     def _summarise(self, recorded: Recorded, summary: SummaryCreated) -> None:
         """A summary that a harness recorded behind its compaction, in its place."""
@@ -331,7 +359,7 @@ class _Walk:
         self._in_force[key] = said
         if self._items:
             note = f"{label or 'The instructions'}, from now on: "
-            self._say(recorded, (text_block(note), *blocks), origin=NOTE)
+            self._note(recorded, (text_block(note), *blocks))
         else:
             self._system[key] = said
 
@@ -339,7 +367,7 @@ class _Walk:
         known = self._in_force.pop(f"constraint:{name}", None)
         if self._items and known is not None:
             lifted = text_block(f"Constraint {name} no longer holds.")
-            self._say(recorded, (lifted,), origin=NOTE)
+            self._note(recorded, (lifted,))
         elif not self._items:
             self._system.pop(f"constraint:{name}", None)
 
@@ -477,6 +505,6 @@ def _text(body: Body, texts: Mapping[bytes, str]) -> str:
             return "[sealed]"
 
 
-def _late_note(event: AnyEvent) -> str:
-    of = getattr(event, "call_id", None) or getattr(event, "handle", "")
-    return f"Late result of the earlier call {of}: "
+def _late(of: str, result: Result) -> Blocks:
+    """What is said of an end whose call is not here, or was shown otherwise."""
+    return (text_block(f"Late result of the earlier call {of}: "), *result.blocks)

@@ -67,11 +67,14 @@ class Result:
 
 
 @dataclass(slots=True)
-class _End:
+class End:
+    """A confirmed outcome of one attempt; `of` is how its event names the call."""
+
     seq: int
     attempt: int
     event_id: str
     result: Result
+    of: str
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class Tale:
     event_id: str
     seq: int
     standing: Result = Result("NOT_RUN", (text_block(NOT_RUN_TEXT),), error=True)
-    ends: list[_End] = field(default_factory=list[_End])
+    ends: list[End] = field(default_factory=list[End])
     handles: list[str] = field(default_factory=list[str])
     projected: Result | None = None
     projected_seq: int = 0
@@ -115,12 +118,16 @@ class Tale:
         end = self._end()
         return self.projected_id or (end.event_id if end else "")
 
+    def shown_end(self) -> End | None:
+        """The end that is shown with the call; None for a stand-in and what was frozen."""
+        return None if self.projected is not None else self._end()
+
     def late(self) -> dict[str, Result]:
         """Ends that came after what is shown, by the id of their event."""
         shown_seq = self.settled_seq
         return {e.event_id: e.result for e in self.ends if e.seq > shown_seq}
 
-    def _end(self) -> _End | None:
+    def _end(self) -> End | None:
         if not self.ends:
             return None
         attempt = max(end.attempt for end in self.ends)
@@ -175,7 +182,7 @@ def _tell(tale: Tale, recorded: Recorded, attempt: int) -> None:
     end = end_of(event)
     if end is not None:
         event_id = recorded.envelope.event_id
-        tale.ends.append(_End(recorded.seq, attempt, event_id, end))
+        tale.ends.append(End(recorded.seq, attempt, event_id, end, named_by(event)))
         return
     standing = _standing(event)
     if standing is not None:
@@ -210,6 +217,11 @@ def end_of(event: AnyEvent) -> Result | None:
             return _outcome((text_block(note),), error=True)
         case _:
             return None
+
+
+def named_by(event: AnyEvent) -> str:
+    """How an end names its call: by its id, or by the handle of what ran on."""
+    return getattr(event, "call_id", None) or getattr(event, "handle", "")
 
 
 def _standing(event: AnyEvent) -> Result | None:

@@ -39,7 +39,6 @@ from foldline.schemas.state import SessionState
 
 RENDERER = "foldline.context"
 RENDERER_VERSION = 1
-POLICY = "unpruned"
 
 
 @dataclass(frozen=True, slots=True)

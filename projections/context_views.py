@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from foldline.errors import SettingsError
 from foldline.processors.log import Log
@@ -79,14 +79,24 @@ class Built:
         return bytes_of(self.context, self.body)
 
 
-def built(log: Log, session_id: str, wanted: Wanted) -> Built | None:
+class ReadSources(Protocol):
+    """What reads the sources of a context: `sources_of`, or what keeps them warm."""
+
+    def __call__(self, log: Log, session_id: str, *, at_seq: int | None) -> Sources | None:
+        """Those at the head, or just after a seq; None where there are none."""
+        ...
+
+
+def built(
+    log: Log, session_id: str, wanted: Wanted, *, read: ReadSources = sources_of
+) -> Built | None:
     """A context as wanted; None where there is no such session, or no event there.
 
     Raises:
         LineageError: it is a fork, and an ancestor is not there as it was.
         SettingsError: an unknown format, or parameters that the context has already.
     """
-    sources = sources_of(log, session_id, at_seq=wanted.at_seq)
+    sources = read(log, session_id, at_seq=wanted.at_seq)
     if sources is None:
         return None
     context, shaped = build(sources), sources

@@ -102,6 +102,7 @@ LEAN = ContextPolicy(
     compact_step_tokens=3_000,
     summary_tokens=16_000,
     summary_share=0.22,
+    reference_tokens=24,
     mention_share=0.2,
 )
 """The default: about as small as it can be while what the next action names is there."""

@@ -14,6 +14,9 @@ from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
     AssistantMessage,
     BackgroundEnded,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
     InputProvided,
     InputRequested,
     InstructionsSet,
@@ -75,6 +78,12 @@ _SAID_BY_OTHERS = frozenset(
     }
 )
 """Said by persons, or found out by others, whoever's process appended it."""
+
+COMPACTION = "COMPACTION"
+"""The purpose of a model call that makes a summary."""
+
+SHAPING = "shaping:"
+"""What the id of a compaction begins with that foldline makes by itself."""
 
 _ENDS = frozenset({"SessionCompleted", "SessionFailed", "SessionCancelled"})
 
@@ -302,9 +311,15 @@ def _calls_of(events: Iterable[Recorded]) -> list[RecordedCall]:
     """
     found: dict[str, _OpenCall] = {}
     messages: dict[str, _OpenCall] = {}
+    shaping = False
     for recorded in events:
         event = recorded.event
-        if isinstance(event, ModelCallStarted):
+        if isinstance(event, (CompactionStarted, CompactionCompleted, CompactionFailed)):
+            began = isinstance(event, CompactionStarted)
+            shaping = began and event.compaction_id.startswith(SHAPING)
+        elif isinstance(event, ModelCallStarted):
+            if shaping and event.purpose == COMPACTION:
+                continue  # no harness makes it again: what came of it is given
             found[event.model_call_id] = _OpenCall(recorded.seq, event, recorded.seq)
         elif isinstance(event, ToolCallRequested):
             _take(messages.get(event.message_id), recorded)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from foldline.projections.context import is_text
 from foldline.schemas.blocks import Blob, Block, Sealed, clean_text
+from foldline.schemas.events import AnyEvent
 from foldline.schemas.record import Record
 from foldline.schemas.recorded import Recorded
 
@@ -30,9 +31,9 @@ def event_text(recorded: Recorded, texts: Mapping[bytes, str]) -> str:
     return clean_text("\n".join(told))[0]
 
 
-def _fields(event: Record) -> Iterable[tuple[str, object]]:
+def _fields(event: AnyEvent) -> Iterable[tuple[str, object]]:
     """The fields of an event, what it says last: one reads a head first."""
-    found = [(k, v) for k, v in event.__dict__.items() if k != "envelope"]
+    found = list(event.__dict__.items()) if isinstance(event, Record) else []
     return sorted(found, key=lambda item: _is_text_of(item[1]))
 
 

@@ -18,12 +18,12 @@ from typing import Any
 from foldline.errors import BlobError, SettingsError
 from foldline.projections.building import build
 from foldline.projections.context import (
-    POLICY,
     RENDERER,
     RENDERER_VERSION,
     Context,
     Sources,
 )
+from foldline.projections.policy import FULL, ContextPolicy
 from foldline.projections.render import FORMATS, render, request_bytes
 from foldline.projections.render_anthropic import Caching
 from foldline.projections.wire import Json, ReadBlob, compact, parsed_item
@@ -115,8 +115,7 @@ def reference(
     form: Form,
     body: Json,
     *,
-    policy: str = POLICY,
-    policy_version: int = 1,
+    policy: ContextPolicy = FULL,
 ) -> RequestRef | None:
     """How to build a request again; None where no event stands behind it.
 
@@ -124,8 +123,7 @@ def reference(
         context: what is shown.
         form: how it was rendered.
         body: what came of that: `body_of`.
-        policy: by which the context was shaped, for people: what it did is in events.
-        policy_version: of that policy.
+        policy: by which the context was shaped; what it did is in events.
     """
     if context.upto_seq <= context.base_seq:
         return None
@@ -134,8 +132,8 @@ def reference(
         ranges=(events,),
         renderer=form.renderer,
         renderer_version=VERSIONS[form.renderer],
-        policy=policy,
-        policy_version=policy_version,
+        policy=policy.name,
+        policy_version=policy.version,
         instructions_event_ids=context.instructions_event_ids,
         tools_event_id=context.tools_event_id,
         parameters_json=form.parameters_json(),

@@ -1,12 +1,20 @@
 """Routes about what models are shown: a context, two of them compared, a past request."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from foldline.processors.http_wire import INT64_MAX
+from foldline.processors.http_wire import (
+    INT64_MAX,
+    SOURCES,
+    WireSources,
+    pack_events,
+    pack_sources,
+)
+from foldline.processors.stored import StoredEvent
 from foldline.projections.context_views import (
     Built,
     Wanted,
@@ -24,6 +32,8 @@ from foldline.projections.service_access import Reader
 from foldline.projections.service_forks import lineage_for
 from foldline.projections.service_node import Int64, Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
+from foldline.projections.warm import Warm
+from foldline.schemas.recorded import Recorded
 from foldline.tokenizers import default_counter
 
 router = APIRouter(tags=["contexts"])
@@ -107,6 +117,59 @@ async def show_context(
     return await node.reading.run(view)
 
 
+class SourcesIn(BaseModel):
+    """How new they are at the least."""
+
+    min_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
+
+
+@router.get(
+    "/sessions/{session_id}/context/sources",
+    response_class=Response,
+    responses={200: {"content": {SOURCES: {"schema": {"format": "binary"}}}}},
+)
+async def show_sources(
+    node: Serving,
+    caller: Reader,
+    session_id: SessionId,
+    given: Annotated[SourcesIn, Query()],
+) -> Response:
+    """Give what the next context is built from, in one piece (MessagePack).
+
+    It is what foldline's client reads first when it takes a session. It is never older
+    than what was recorded when you asked, nor than `min_seq`. What is larger than one
+    answer holds (`FOLDLINE_WARM_SESSION_BYTES`) ends before `upto_seq`.
+    """
+    state = await node.state(caller, session_id, min_seq=given.min_seq)
+    if state.fork_seq:
+        await lineage_for(node, caller, session_id)  # each ancestor is served here, or 421
+
+    def read() -> bytes:
+        warm, how = node.warm.sources(state)
+        node.metrics.sources.labels(how).inc()
+        node.note_schemas(r.schema_id for r in (*warm.held, *warm.sources.events))
+        return pack_sources(wire_of(warm))
+
+    return Response(await node.reading.run(read), media_type=SOURCES)
+
+
+def wire_of(warm: Warm) -> WireSources:
+    """Sources as a client is sent them."""
+    sources = warm.sources
+    return WireSources(
+        sources.base_seq,
+        warm.upto_seq,
+        pack_events(_stored(warm.held)),
+        warm.base,
+        pack_events(_stored(sources.events)),
+        tuple(text.encode() for text in sources.texts.values()),
+    )
+
+
+def _stored(events: Iterable[Recorded]) -> Iterator[StoredEvent]:
+    return (StoredEvent(r.seq, r.schema_id, r.body) for r in events)
+
+
 @router.get("/sessions/{session_id}/context/difference")
 async def compare_contexts(
     node: Serving,
@@ -164,7 +227,7 @@ async def show_request(
 
 
 def _built(node: Node, session_id: str, wanted: Wanted) -> Built:
-    found = built(node.log, session_id, wanted)
+    found = built(node.log, session_id, wanted, read=node.warm.read)
     if found is None:
         detail = f"session {session_id!r} has no event at {wanted.at_seq}"
         raise Problem(404, "no_event", detail)

@@ -32,8 +32,6 @@ SCANNED_MAX = 100_000
 WAIT_MAX_MS = 30_000
 """How long one request waits for the next event."""
 
-SCHEMAS_MAX = 10_000
-
 NEVER_SEQ = 2**62
 """A seq that no session comes to."""
 
@@ -143,9 +141,7 @@ class _Page:
         wanted = (event for event in stored if self._is_wanted(event))
         page, more = bounded(wanted, self._limit, self._node)
         self.empty = not page
-        ids = {event.schema_id for event in page}
-        if len(self._node.schema_ids) < SCHEMAS_MAX:
-            self._node.schema_ids |= ids
+        self._node.note_schemas(event.schema_id for event in page)
         headers = {MORE: "1"} if more else {}
         return Response(pack_events(page), media_type=EVENTS, headers=headers)
 

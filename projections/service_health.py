@@ -65,6 +65,8 @@ def measure(node: Node) -> None:
     metrics.streams.set(node.streams)
     metrics.under_way.labels("read").set(node.reading.under_way)
     metrics.under_way.labels("append").set(node.appending.under_way)
+    metrics.warm_sessions.set(node.warm.kept_sessions)
+    metrics.warm_bytes.set(node.warm.kept_bytes)
     for standing in node.replicated.standings() if node.replicated else ():
         number = str(standing.partition)
         metrics.behind.labels(number).set(max(standing.end - standing.position, 0))

@@ -40,6 +40,22 @@ class Metrics:
             ("lane",),
             registry=self.registry,
         )
+        self.sources = Counter(
+            "foldline_service_context_sources",
+            "Answers with what a context is built from: kept, grown or read.",
+            ("how",),
+            registry=self.registry,
+        )
+        self.warm_sessions = Gauge(
+            "foldline_service_warm_sessions",
+            "Sessions of which the next context's sources are in memory.",
+            registry=self.registry,
+        )
+        self.warm_bytes = Gauge(
+            "foldline_service_warm_bytes",
+            "Stored bytes of those sources.",
+            registry=self.registry,
+        )
         self.behind = Gauge(
             "foldline_service_replica_behind",
             "Offsets between a partition's end, as last seen, and what is read of it.",

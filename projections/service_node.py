@@ -6,7 +6,7 @@ through one log object: a thousand clients are one client of the broker.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from foldline.projections.service_hub import Hub
 from foldline.projections.service_limits import Lane, Rates
 from foldline.projections.service_metrics import Metrics
 from foldline.projections.service_problems import Problem, no_session
+from foldline.projections.service_warm import WarmContexts
 from foldline.projections.tokens import Caller, Tokens
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import SessionState
@@ -34,6 +35,9 @@ UPLOADS_MAX = 4
 
 TENANTS_REMEMBERED = 100_000
 """Of how many sessions a node remembers whose they are: that never changes."""
+
+SCHEMAS_MAX = 10_000
+"""How many schemas a node remembers that clients asked for."""
 
 CATCHING_UP_RETRY_S = 2
 """When to ask again for a partition that is not there yet."""
@@ -100,6 +104,9 @@ class Node:
     """Where it is kept which blobs a tenant has uploaded."""
     replicated: Replicated | None = None
     checkpoint: Checkpoint | None = None
+    contexts: WarmContexts | None = None
+    """What somebody else keeps warm; without, it is kept when it is asked for."""
+    warm: WarmContexts = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
     reading: Lane = field(init=False)
     appending: Lane = field(init=False)
@@ -118,6 +125,7 @@ class Node:
 
     def __post_init__(self) -> None:
         settings, waiting_max = self.settings, self.settings.http_waiting_max
+        self.warm = self.contexts or WarmContexts(self.log, settings)
         self.reading = Lane("read", threads=settings.http_readers, waiting_max=waiting_max)
         self.appending = Lane(
             "append", threads=settings.http_appenders, waiting_max=waiting_max
@@ -125,6 +133,11 @@ class Node:
         self.hub = Hub(self.log, Lane("look", threads=1, waiting_max=1))
         self.token_rates = Rates(per_s=settings.token_rate_per_s, what="by one token")
         self.tenant_rates = Rates(per_s=settings.tenant_rate_per_s, what="by one tenant")
+
+    def note_schemas(self, schema_ids: Iterable[int]) -> None:
+        """Remember schemas that were asked for, for clients that start."""
+        if len(self.schema_ids) < SCHEMAS_MAX:
+            self.schema_ids.update(schema_ids)
 
     def stop(self) -> None:
         """Let go of whoever waits: streams end after their last whole event."""

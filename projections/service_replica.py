@@ -48,6 +48,11 @@ class ReplicaNode:
         """The partition of a session."""
         return self._replica.partition_of(session_id)
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether every served partition was read to its end once."""
+        return self._caught_up.issuperset(self._served)
+
     def standings(self) -> Sequence[Standing]:
         """How far each served partition is."""
         return [

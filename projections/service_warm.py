@@ -24,8 +24,8 @@ from typing import NamedTuple
 from foldline.errors import BlobError
 from foldline.processors.log import Log
 from foldline.projections.context import Sources, missing_steering, text_blobs
-from foldline.projections.reading import Past, set_up_of
-from foldline.projections.warm import Warm, base_point, stored_size
+from foldline.projections.reading import Past, set_up_of, sources_of
+from foldline.projections.warm import BasePoint, Warm, base_point, stored_size
 from foldline.schemas.blocks import Blob
 from foldline.schemas.events import SessionCreated
 from foldline.schemas.recorded import Recorded
@@ -59,6 +59,7 @@ class WarmContexts:
         self._session_bytes = min(settings.warm_session_bytes, settings.warm_bytes)
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Warm] = OrderedDict()
+        self._left_out: OrderedDict[str, BasePoint] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -81,6 +82,32 @@ class WarmContexts:
         with self._lock:
             self._keep(state, found.warm)
         return found
+
+    def read(self, log: Log, session_id: str, *, at_seq: int | None) -> Sources | None:
+        """Those at the head from here, where they are whole; else `reading.sources_of`.
+
+        Raises:
+            LineageError: as above.
+        """
+        state = log.state(session_id) if at_seq is None else None
+        warm = self.sources(state).warm if state is not None else None
+        if warm is not None and warm.complete:
+            return warm.sources
+        return sources_of(log, session_id, at_seq=at_seq)
+
+    def tend(self, state: SessionState) -> None:
+        """Have them here as of a state, for a session that has changed; or no longer.
+
+        One that did not fit is tried again when its base moves.
+
+        Raises:
+            LineageError: as above.
+        """
+        if not is_live(state):
+            with self._lock:
+                self._drop(state.session_id)
+        elif self._left_out.get(state.session_id) != base_point(state):
+            self.sources(state)
 
     def _found(self, state: SessionState) -> Found:
         kept = self._kept.get(state.session_id)
@@ -129,19 +156,30 @@ class WarmContexts:
 
     def _keep(self, state: SessionState, warm: Warm) -> None:
         """Keep it as the last that was asked for, unless a later one is here."""
-        before = self._kept.pop(state.session_id, None)
-        if before is not None:
-            self._bytes -= before.size
-            if before.upto_seq > warm.upto_seq and before.has(state):
-                warm = before
-        if not (warm.complete and is_live(state)):
-            return
-        self._kept[state.session_id] = warm
-        self._bytes += warm.size
-        while self._kept and (
-            len(self._kept) > self._most_sessions or self._bytes > self._most_bytes
-        ):
-            self._bytes -= self._kept.popitem(last=False)[1].size
+        name = state.session_id
+        before = self._drop(name)
+        if before is not None and before.upto_seq > warm.upto_seq and before.has(state):
+            warm = before
+        if not warm.complete:
+            self._left_out[name] = warm.point
+        elif is_live(state):
+            self._kept[name] = warm
+            self._bytes += warm.size
+        self._evict()
+
+    def _drop(self, name: str) -> Warm | None:
+        self._left_out.pop(name, None)
+        dropped = self._kept.pop(name, None)
+        if dropped is not None:
+            self._bytes -= dropped.size
+        return dropped
+
+    def _evict(self) -> None:
+        """Let those go that nobody asked for, and that did not change, for longest."""
+        while len(self._left_out) > self._most_sessions:
+            self._left_out.popitem(last=False)
+        while len(self._kept) > self._most_sessions or self._bytes > self._most_bytes:
+            self._drop(next(iter(self._kept)))
 
 
 def is_live(state: SessionState) -> bool:
@@ -160,7 +198,7 @@ class _Room:
         """Events as far as they fit, in their order."""
         taken: list[Recorded] = []
         for recorded in found:
-            if not self._take(len(recorded.body)):
+            if not self._took(len(recorded.body)):
                 break
             taken.append(recorded)
         return tuple(taken)
@@ -172,23 +210,25 @@ class _Room:
         found: dict[bytes, str] = {}
         have = set(known)
         for sha256, blob in wanted.items():
-            if sha256 in have or not self._fits(blob.size):
+            if sha256 in have or not self._has(blob.size):
                 continue
             try:
                 data = log.blobs.get(sha256)
             except BlobError:  # whoever shows the context will be told
                 self.complete = False
                 continue
-            if self._take(len(data)):
+            if self._took(len(data)):
                 found[sha256] = data.decode("utf-8", "replace")
         return found
 
-    def _take(self, size: int) -> bool:
-        if not self._fits(size):
+    def _took(self, size: int) -> bool:
+        if not self._has(size):
             return False
         self.left -= size
         return True
 
-    def _fits(self, size: int) -> bool:
-        self.complete = self.complete and size <= self.left
-        return size <= self.left
+    def _has(self, size: int) -> bool:
+        """Whether there is room for so much; from then on not complete, if not."""
+        has = size <= self.left
+        self.complete = self.complete and has
+        return has

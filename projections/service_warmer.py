@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable
 
 from foldline.errors import FoldlineError
 from foldline.processors.log import Log
-from foldline.projections.service_warm import WarmContexts, is_live
+from foldline.projections.service_warm import WarmContexts
 from foldline.schemas.state import SessionState
+from foldline.settings import Settings
 
 WORK_SHARE = 0.2
 """How much of its thread's time it works at the most."""
@@ -38,13 +39,10 @@ AtHand = Callable[[str], SessionState | None]
 class Warmer:
     """The thread of one node. `told` may be called from any other."""
 
-    def __init__(
-        self, contexts: WarmContexts, log: Log, at_hand: AtHand, *, sessions: int
-    ) -> None:
+    def __init__(self, contexts: WarmContexts, log: Log, *, settings: Settings) -> None:
         self._contexts = contexts
         self._log = log
-        self._at_hand = at_hand
-        self._most = sessions
+        self._most = settings.warm_sessions
         self._due: OrderedDict[str, None] = OrderedDict()
         self._more = threading.Condition()
         self._closing = threading.Event()
@@ -60,22 +58,25 @@ class Warmer:
                 self._due.popitem(last=False)
             self._more.notify()
 
-    def start(self, is_ready: Callable[[], bool]) -> None:
+    def start(self, at_hand: AtHand, *, is_ready: Callable[[], bool]) -> None:
         """Begin, as soon as the node is caught up."""
         if self._most:
             self._thread = threading.Thread(
-                target=self._run, args=(is_ready,), name="foldline-warmer", daemon=True
+                target=self._run,
+                args=(at_hand, is_ready),
+                name="foldline-warmer",
+                daemon=True,
             )
             self._thread.start()
 
-    def _run(self, is_ready: Callable[[], bool]) -> None:
+    def _run(self, at_hand: AtHand, is_ready: Callable[[], bool]) -> None:
         while not is_ready():
             if self._closing.wait(LOOK_S):
                 return
         self._remember()
         while (session_id := self._next()) is not None:
             began_s = time.monotonic()
-            self._warm(session_id)
+            self._warm(session_id, at_hand)
             worked_s = time.monotonic() - began_s
             self._closing.wait(worked_s / WORK_SHARE - worked_s)
 
@@ -98,11 +99,11 @@ class Warmer:
                 return None
             return self._due.popitem(last=False)[0]
 
-    def _warm(self, session_id: str) -> None:
+    def _warm(self, session_id: str, at_hand: AtHand) -> None:
         try:
-            state = self._at_hand(session_id)
+            state = at_hand(session_id)
             if state is not None:
-                self._contexts.sources(state) if is_live(state) else None
+                self._contexts.tend(state)
         except FoldlineError as error:  # whoever asks for it will be told
             _logger.debug("session %r is not kept warm: %s", session_id, error)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from foldline.projections.calls import Tale, tales_of
+from foldline.projections.calls import Result, Tale, tales_of
 from foldline.projections.context import is_text
 from foldline.projections.evidence import evidence_in, quoted_in
 from foldline.projections.policy import ContextPolicy
@@ -57,6 +57,9 @@ OUTCOME_TOKENS = 8
 FAILURE_TOKENS = 40
 """Tokens of one entry."""
 
+UNKNOWN_FORMS = frozenset({"UNKNOWN", "TIMED_OUT", "CANCELLED"})
+"""What stands in for the result of a call that may have had its effect."""
+
 FAILURES_MAX = 12
 QUESTIONS_MAX = 5
 
@@ -75,6 +78,14 @@ def summary_of(
 ) -> str:
     """The summary's text."""
     return _Summary(originals, policy, counter).text()
+
+
+def facts_of(originals: Originals, *, policy: ContextPolicy, counter: TokenCounter) -> str:
+    """What no summary may leave out, whoever makes it; empty where there is nothing.
+
+    What failed and how often, whose outcome nobody knows, the plan, the open questions.
+    """
+    return _Summary(originals, policy, counter).facts()
 
 
 @dataclass(slots=True)
@@ -113,9 +124,7 @@ class _Summary:
         parts = [head]
         for title, share, lines in (
             ("What people said:", TASK_SHARE, self._lines("task")),
-            ("What failed:", FAILURE_SHARE, self._failures()),
-            ("The plan:", FAILURE_SHARE, self._plan()),
-            ("Not answered yet:", FAILURE_SHARE, self._questions()),
+            *self._facts(),
             ("What was done:", HISTORY_SHARE, self._lines("history")),
         ):
             kept = self._newest(lines, min(left, int(self._tokens * share)))
@@ -126,6 +135,22 @@ class _Summary:
         if names:
             parts += ["Also mentioned:", SEPARATOR.join(names)]
         return "\n".join(parts)
+
+    def facts(self) -> str:
+        """The same without what was said and done."""
+        parts: list[str] = []
+        for title, share, lines in self._facts():
+            kept = self._newest(lines, int(self._tokens * share))
+            parts += [title, *kept] if kept else []
+        return "\n".join(parts)
+
+    def _facts(self) -> list[tuple[str, float, list[str]]]:
+        return [
+            ("What failed:", FAILURE_SHARE, self._failures()),
+            ("Nobody knows how these ended, verify first:", FAILURE_SHARE, self._unknown()),
+            ("The plan:", FAILURE_SHARE, self._plan()),
+            ("Not answered yet:", FAILURE_SHARE, self._questions()),
+        ]
 
     # --- what there is to tell --------------------------------------------------------
 
@@ -161,7 +186,7 @@ class _Summary:
     def _done(self, tale: Tale) -> _Entry:
         request = tale.request
         arguments = self._text(request.arguments)
-        result = tale.result()
+        result = _known_of(tale)
         output = self._text(result.blocks)
         failed = "failed: " if result.error else ""
         did = f"{request.tool} {self._values(request.tool, arguments)}"
@@ -199,7 +224,7 @@ class _Summary:
         counts: Counter[tuple[str, str]] = Counter()
         words: dict[tuple[str, str], str] = {}
         for tale in self._tales.values():
-            result = tale.result()
+            result = _known_of(tale)
             if result.error:
                 arguments = self._text(tale.request.arguments)
                 key = tale.request.tool, excerpt_of(arguments, tokens=ARGUMENT_TOKENS)
@@ -210,6 +235,19 @@ class _Summary:
             f"- {tool} {arguments}: {counts[tool, arguments]} times, "
             f"last: {excerpt_of(last, tokens=FAILURE_TOKENS)}"
             for (tool, arguments), last in list(words.items())[-FAILURES_MAX:]
+        ]
+
+    def _unknown(self) -> list[str]:
+        """Calls that were begun and have no end."""
+        unknown = [
+            tale
+            for tale in self._tales.values()
+            if not tale.ends and tale.standing.form in UNKNOWN_FORMS
+        ]
+        return [
+            f"- [{tale.seq}] {tale.request.tool} "
+            f"{excerpt_of(self._text(tale.request.arguments), tokens=ARGUMENT_TOKENS)}"
+            for tale in unknown[-FAILURES_MAX:]
         ]
 
     def _plan(self) -> list[str]:
@@ -285,6 +323,12 @@ NAMED_MAX = 8
 QUOTED_WEIGHT = 1.0
 """How much it counts that something was named late, by how many entries it was named at
 the most, and how much less what only stood between quotes."""
+
+
+def _known_of(tale: Tale) -> Result:
+    """What is known of a call by now: a late end, or else what the model was shown."""
+    late = list(tale.late().values())
+    return late[-1] if late else tale.result()
 
 
 def _since_cleared(events: Sequence[Recorded], to_seq: int) -> list[Recorded]:

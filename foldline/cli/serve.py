@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foldline.processors.stored import AuditableLog
     from foldline.projections.service_node import Node
     from foldline.projections.service_replica import ReplicaNode
+    from foldline.projections.service_warm import WarmContexts
     from foldline.projections.tokens import Tokens
     from foldline.settings import Settings
 
@@ -175,8 +176,9 @@ def _node(
 
     with ExitStack() as closing:
         replica: ReplicaNode | None = None
+        contexts: WarmContexts | None = None
         if settings.url.startswith(KAFKA):
-            log, replica = _replicated(closing, settings, partitions)
+            log, replica, contexts = _replicated(closing, settings, partitions)
         else:
             if partitions or checkpoint:
                 wanted = "a log on Kafka; any other is served whole"
@@ -191,6 +193,7 @@ def _node(
             uploads_of(settings, log.url),
             replicated=replica,
             checkpoint=replica.checkpoint if replica else None,
+            contexts=contexts,
         )
         if replica is not None:
             replica.start(checkpoint=checkpoint, say=_sayer(context))
@@ -205,16 +208,19 @@ def must_exist_or_memory(url: str) -> None:
 
 def _replicated(
     closing: ExitStack, settings: "Settings", partitions: str
-) -> tuple["AuditableLog", "ReplicaNode"]:
+) -> tuple["AuditableLog", "ReplicaNode", "WarmContexts"]:
     """A log on Kafka that reads from a replica of this node's partitions.
 
-    The replica begins no partition by itself, so that one may start from a copy.
+    The replica begins no partition by itself, so that one may start from a copy. What
+    comes into it keeps the next contexts warm.
     """
     from foldline.kafka import cluster_of  # late: clients of Kafka
     from foldline.processors.kafka_log import KafkaLog
     from foldline.processors.replica import Replica
     from foldline.processors.replica_reads import ReplicaReads
     from foldline.projections.service_replica import ReplicaNode, range_of
+    from foldline.projections.service_warm import WarmContexts
+    from foldline.projections.service_warmer import Warmer
 
     cluster = cluster_of(settings)
     log = KafkaLog(cluster, settings=settings, make_reads=lambda _: reads)
@@ -224,12 +230,23 @@ def _replicated(
     except ValueError as error:
         raise UsageError("--partitions", str(error)) from error
     folder = settings.state_dir / "serve" / log.log_id
-    replica = Replica(cluster, settings, folder=folder, codec=log.codec, within=served)
+    contexts = WarmContexts(log, settings)
+    warmer = Warmer(contexts, log, settings=settings)
+    replica = Replica(
+        cluster,
+        settings,
+        folder=folder,
+        codec=log.codec,
+        within=served,
+        on_change=warmer.told,
+    )
     reads = ReplicaReads(replica, settings=settings)
     log.warm_up()  # from here on the log closes the replica with itself
     node = ReplicaNode(replica, served)
     closing.callback(node.close)
-    return log, node
+    warmer.start(replica.at_hand, is_ready=lambda: node.caught_up)
+    closing.callback(warmer.close)
+    return log, node, contexts
 
 
 def uploads_of(settings: "Settings", url: str) -> "Callable[[str], BlobStore]":

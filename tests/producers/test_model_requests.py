@@ -10,6 +10,9 @@ from foldline.errors import SettingsError
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.model import ModelResponse, ToolRequest
+from foldline.producers.owned import OwnedSession
+from foldline.producers.replay_inputs import Inputs
+from foldline.producers.replaying import replay
 from foldline.producers.tools import Tool, Toolbox, ToolContext
 from foldline.producers.turn import Turn
 from foldline.projections.reading import request_of
@@ -122,6 +125,35 @@ async def test_a_blob_that_is_gone_is_named(log: Log, tmp_path: Path) -> None:
     assert found is not None
     (problem,) = found.problems
     assert "it is not in " in problem
+    log.close()
+
+
+async def test_a_replay_gives_its_harness_the_same_request(log: Log) -> None:
+    """The harness sends it to nobody: the recorded answer is given."""
+    seen: list[bytes] = []
+
+    async def drive(turn: Turn, model: Any) -> None:
+        context = await turn.context()
+        how: dict[str, Any] = {"format": "anthropic", "parameters": {"max_tokens": 9}}
+        async with turn.model_call(context, model="m", provider="p", **how) as call:
+            seen.append(request_bytes(call.request))
+            await call.complete(await model(context))
+
+    async def answer(_context: Any) -> ModelResponse:
+        return ModelResponse.of("ok")
+
+    async def harness(session: OwnedSession, inputs: Inputs) -> None:
+        for opening in inputs.turns():
+            async with session.turn(opening.blocks) as turn:
+                await drive(turn, inputs.model(answer))
+
+    async with client(log) as own:
+        owned = await own.create(agent="a")
+        async with owned.turn("go") as turn:
+            await drive(turn, answer)
+    report = await replay(log, owned.session_id, harness)
+    assert report.divergence is None
+    assert seen[0] == seen[1]
     log.close()
 
 

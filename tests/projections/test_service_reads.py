@@ -1,5 +1,6 @@
 """What the service says of sessions is what the log says."""
 
+import asyncio
 import hashlib
 import json
 import threading
@@ -12,7 +13,10 @@ import pytest
 from foldline.processors.http_wire import EVENTS, MORE, STATE, unpack_events
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_log import wall_clock
+from foldline.producers.client import connect
+from foldline.projections.reading import request_of
 from foldline.projections.recovery import RecoveryPolicy, plan_recovery
+from foldline.projections.render import request_bytes
 from foldline.projections.views import event_view, session_view, state_view
 from foldline.schemas.events import (
     ModelCallStarted,
@@ -268,6 +272,37 @@ def test_the_request_of_a_model_call_is_rebuilt(
     assert (found["ok"], found["request"]) == (False, None)
     assert found["problems"] == ["no request was recorded with this call"]
     assert http.get(f"{path}/requests/m2").json()["kind"] == "no_model_call"
+
+
+def test_a_policy_shows_what_it_would_have_made(
+    http: httpx2.Client, served: Served
+) -> None:
+    path = f"{greeted(served)}/context"
+    plain = get(http, path)
+    for how in ({"policy": "lean"}, {"budget": 1}, {"policy": "full", "budget": 9}):
+        assert get(http, path, **how)["request"] == plain["request"]  # one message stays
+    for wrong in ({"policy": "thin"}, {"budget": 0}):
+        assert http.get(path, params=wrong).status_code == 422
+
+
+async def test_a_client_of_the_service_rebuilds_what_was_sent(
+    http: httpx2.Client, served: Served
+) -> None:
+    """With a body that is a blob; and the service rebuilds the same."""
+    log = served.log()
+    async with connect(log) as client:
+        owned = await client.create(agent="a", instructions="many words " * 20_000)
+        async with owned.turn("go") as turn:
+            context = await turn.context()
+            async with turn.model_call(context, model="m", format="anthropic") as call:
+                sent = request_bytes(call.request)
+    found = request_of(log, owned.session_id, call.model_call_id)
+    assert found is not None
+    assert (found.problems, found.data) == ((), sent)
+    path = f"/sessions/{owned.session_id}/requests/{call.model_call_id}"
+    view = await asyncio.to_thread(get, http, path)
+    assert view["sha256"] == hashlib.sha256(sent).hexdigest()
+    log.close()
 
 
 def test_a_recovery_plan_is_the_one_that_a_new_owner_makes(

@@ -1,0 +1,262 @@
+"""Making a session's context smaller as its owner: by events, before a model sees it.
+
+For each context, at most so many times in a row:
+
+1. What to do is planned on the context as it is (`foldline.projections.shaping`). Tokens
+   are counted then, not remembered, so nothing that was done causes itself again.
+2. Outputs that become references are recorded (ContextPruned).
+3. What is compacted is (`foldline.producers.compacting`), if the agent got anywhere since
+   the last few times; otherwise a person is asked and the session rests.
+4. The context is built again.
+
+What cannot be made smaller is said once, and shown as it is.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from foldline.errors import SettingsError
+from foldline.faults import crash_point
+from foldline.producers.compacting import FAILED, Compacting, Wanted
+from foldline.producers.history import History
+from foldline.producers.originals import Past, read_past
+from foldline.producers.ownership import Ownership
+from foldline.producers.parking import rest_with_question
+from foldline.producers.summarisers import Extractive, OpenModelCall, Summariser
+from foldline.projections.context import Context
+from foldline.projections.policy import NO_LIMIT, POLICIES, ContextPolicy
+from foldline.projections.progress import compactions_without_progress
+from foldline.projections.reopening import READ_EVENT
+from foldline.projections.request import Form
+from foldline.projections.room import BytesAsTokens
+from foldline.projections.shaping import (
+    REASON,
+    RULE,
+    STEPS_MAX,
+    Compact,
+    Prune,
+    Step,
+    compaction,
+    plan,
+)
+from foldline.projections.token_count import ANYBODY, Reader, TokenCounter, message_tokens
+from foldline.schemas.events import ContextPruned
+from foldline.tokenizers import Tokens, default_counter
+
+PRUNED_AT_ONCE_MAX = 256
+"""How many outputs one ContextPruned names, so that it has room in a record."""
+
+ASKED = "asked"
+"""The reason of a compaction that somebody asked for."""
+
+NamedPolicy = ContextPolicy | str | None
+
+_logger = logging.getLogger(__name__)
+
+
+def policy_of(named: NamedPolicy, default: ContextPolicy) -> ContextPolicy:
+    """The policy that is meant: itself, by its name, or the default.
+
+    Raises:
+        SettingsError: no policy has this name.
+    """
+    if named is None:
+        return default
+    if isinstance(named, ContextPolicy):
+        return named
+    if named not in POLICIES:
+        raise SettingsError("policy", named, f"one of {', '.join(POLICIES)}")
+    return POLICIES[named]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How one context is to be made smaller, and what a turn gives for it."""
+
+    policy: ContextPolicy
+    summariser: Summariser
+    turn_id: str
+    build: Callable[[], Awaitable[Context]]
+    model_call: OpenModelCall
+
+
+class Shaping:
+    """Shapes the contexts of one session; remembers what a model was shown of them."""
+
+    def __init__(
+        self, owner: Ownership, history: History, *, policy: ContextPolicy
+    ) -> None:
+        self.policy = policy
+        self.summariser: Summariser = Extractive()
+        self.over_tokens = 0
+        """How far the last context was above its budget, with nothing left to take away."""
+        self._owner = owner
+        self._history = history
+        self._counter: Tokens = default_counter()
+        self._reader: Reader = ANYBODY
+        self._seen_seq: int | None = None
+        self._failed_tokens = 0
+        self._told_over = False
+
+    async def built(self) -> Context:
+        """The context at the head, as the events have it."""
+        return await self._history.context()
+
+    def saw(self, context: Context, form: Form) -> None:
+        """A model has answered to this context."""
+        self._seen_seq = context.upto_seq
+        self._reader = Reader(form.provider, form.model)
+
+    # --- one context -----------------------------------------------------------------
+
+    async def shape(self, context: Context, way: Way) -> tuple[Context, str]:
+        """The context as small as the policy wants it, and why the session rests, if so.
+
+        Raises:
+            FencedError: another owner has the session.
+            LogError: something could not be recorded; the same again goes on from there.
+        """
+        for _ in range(STEPS_MAX):
+            step = await self._next(context, way.policy)
+            if isinstance(step, Prune):
+                await self._prune(step, way)
+            elif isinstance(step, Compact):
+                goes_on, parked = await self._compacted_or_parked(step, context, way)
+                if not goes_on:
+                    return context, parked
+            else:
+                break
+            context = await way.build()
+        return context, ""
+
+    async def compact(self, context: Context, way: Way, *, to_seq: int | None) -> bool:
+        """Compact because somebody asks for it; whether anything was."""
+        counter = await self._loaded()
+        step = compaction(
+            context,
+            policy=way.policy,
+            counter=counter,
+            reader=self._reader,
+            to_seq=to_seq,
+        )
+        if step is None:
+            return False
+        past = await self._past(context)
+        return await self._compacted(step, context, way, ASKED, past)
+
+    async def _next(self, context: Context, policy: ContextPolicy) -> Step | None:
+        """The next step; where bytes say already that there is none, nothing is counted."""
+        if not self._counter.loaded:
+            guess = BytesAsTokens()
+            budget = policy.budget_tokens
+            small = budget == NO_LIMIT or _total(context, guess) <= budget
+            if small and await self._planned(context, policy, guess) is None:
+                return None
+        counter = await self._loaded()
+        step = await self._planned(context, policy, counter)
+        if step is None:
+            self._tell_if_over(context, policy, counter)
+        return step
+
+    async def _planned(
+        self, context: Context, policy: ContextPolicy, counter: TokenCounter
+    ) -> Step | None:
+        return await self._owner.link.read(
+            plan,
+            context,
+            policy=policy,
+            counter=counter,
+            reader=self._reader,
+            seen_seq=self._seen_seq,
+        )
+
+    async def _loaded(self) -> TokenCounter:
+        if not self._counter.loaded:
+            await self._owner.link.read(self._counter.load)
+        return self._counter
+
+    def _tell_if_over(
+        self, context: Context, policy: ContextPolicy, counter: TokenCounter
+    ) -> None:
+        """Nothing more can be taken away: say so once, if it is too much all the same."""
+        over = 0
+        if policy.budget_tokens != NO_LIMIT:
+            over = max(_total(context, counter) - policy.budget_tokens, 0)
+        if over and not self._told_over:
+            _logger.warning(
+                "the context of session %s is %d tokens above its budget of %d, and what "
+                "is left of it cannot be made smaller",
+                self._owner.session_id,
+                over,
+                policy.budget_tokens,
+            )
+        self.over_tokens, self._told_over = over, bool(over)
+
+    # --- steps -----------------------------------------------------------------------
+
+    async def _prune(self, step: Prune, way: Way) -> None:
+        count = len(step.targets)
+        drafts = [
+            self._owner.draft(
+                ContextPruned(
+                    rule=RULE,
+                    tokens_saved=step.tokens_saved * len(step.targets[some]) // count,
+                    targets=step.targets[some],
+                    blocks=step.blocks[some],
+                ),
+                turn_id=way.turn_id,
+            )
+            for first in range(0, count, PRUNED_AT_ONCE_MAX)
+            for some in [slice(first, first + PRUNED_AT_ONCE_MAX)]
+        ]
+        await self._owner.decide(drafts)
+        crash_point("CP_CONTEXT_AFTER_PRUNED")
+
+    async def _compacted_or_parked(
+        self, step: Compact, context: Context, way: Way
+    ) -> tuple[bool, str]:
+        """Compact, or ask a person: whether to go on, and why the session rests."""
+        if self._failed_tokens:
+            more = step.tokens_before - self._failed_tokens
+            if more < way.policy.window_tokens:
+                return False, ""  # it failed a moment ago, on as good as the same
+        past = await self._past(context)
+        fruitless = compactions_without_progress(past.events)
+        if fruitless >= way.policy.no_progress_max:
+            why = f"the context was compacted {fruitless} times without progress"
+            return False, await rest_with_question(self._owner, why, turn_id=way.turn_id)
+        return await self._compacted(step, context, way, REASON, past), ""
+
+    async def _compacted(
+        self, step: Compact, context: Context, way: Way, reason: str, past: Past
+    ) -> bool:
+        """Compact; False where it failed, and the context stays as it was."""
+        counter = await self._loaded()
+        wanted = Wanted(
+            step=step,
+            base_seq=context.upto_seq,
+            reason=reason,
+            originals=past.upto(step.to_seq),
+            tokens=_total(context, counter, upto_seq=step.to_seq),
+            mentions_tool=any(tool.name == READ_EVENT for tool in context.tools),
+        )
+        compacting = Compacting(
+            self._owner, way.policy, counter, way.turn_id, way.model_call
+        )
+        ended = await compacting.run(wanted, way.summariser)
+        self._failed_tokens = step.tokens_before if ended == FAILED else 0
+        return ended != FAILED
+
+    async def _past(self, context: Context) -> Past:
+        state, link = await self._owner.state(), self._owner.link
+        return await link.read(read_past, link.log, state, context.upto_seq)
+
+
+def _total(context: Context, counter: TokenCounter, *, upto_seq: int | None = None) -> int:
+    """The tokens of a context's messages, of those up to a seq perhaps."""
+    return sum(
+        message_tokens(message, counter)
+        for message in context.messages
+        if upto_seq is None or 0 < message.last_seq <= upto_seq
+    )

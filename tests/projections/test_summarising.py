@@ -1,0 +1,184 @@
+"""The summary that no model makes: what it says, and what has room."""
+
+import json
+from dataclasses import replace
+
+from foldline.projections.policy import LEAN
+from foldline.projections.summarising import (
+    FAILURES_MAX,
+    SUMMARY_MIN_TOKENS,
+    Originals,
+    summary_of,
+)
+from foldline.schemas.blocks import Blob, json_block, text_block
+from foldline.schemas.events import (
+    AssistantMessage,
+    ContextCleared,
+    InputProvided,
+    InputRequested,
+    PlanItem,
+    PlanUpdated,
+    SteeringReceived,
+    ToolExecutionCompleted,
+    ToolExecutionFailed,
+    UserMessage,
+)
+from tests.happenings import in_turn, request, start, steering_applied, turn, turn_ends
+from tests.projections.test_shaping import WORDS, acts
+from tests.story import Story
+
+
+def told(story: Story, *, tokens: int = 4_000, to_seq: int | None = None) -> str:
+    """The summary of a story."""
+    policy = replace(LEAN, summary_tokens=tokens)
+    seq = story.seq if to_seq is None else to_seq
+    return summary_of(Originals(story.events, seq, {}), policy=policy, counter=WORDS)
+
+
+def fails(story: Story, name: str, why: str, arguments: str = '{"run": "make"}') -> None:
+    """A call that fails."""
+    story.when(
+        AssistantMessage(message_id=f"m {name}", blocks=(text_block("try"),)),
+    )
+    asked = (json_block(arguments),)
+    story.when(request(name, message_id=f"m {name}", tool="shell", arguments=asked))
+    story.when(start(name))
+    story.when(
+        ToolExecutionFailed(
+            call_id=name, layer="TOOL", error_type="Exit", blocks=(text_block(why),)
+        )
+    )
+
+
+def test_what_people_said_is_there_in_their_words() -> None:
+    """Messages, answers to questions, and steering."""
+    story = in_turn().given(
+        UserMessage(message_id="u", blocks=(text_block("mend the parser"),)),
+        InputRequested(request_id="q", prompt=(text_block("which one?"),)),
+        InputProvided(request_id="q", blocks=(text_block("the old one"),)),
+    )
+    summary = told(story)
+    assert "mend the parser" in summary
+    assert "the old one" in summary
+    assert "which one?" not in summary
+
+
+def test_a_failure_is_said_with_how_often_and_its_last_words() -> None:
+    """So that the same is not tried for ever."""
+    story = in_turn()
+    for number in range(3):
+        fails(story, f"c{number}", f"no rule {number}")
+    summary = told(story)
+    assert "3 times" in summary
+    assert "no rule 2" in summary
+
+
+def test_failures_are_bounded_and_the_newest_stay() -> None:
+    """However many different ones there are."""
+    story = in_turn()
+    for number in range(FAILURES_MAX + 5):
+        fails(story, f"c{number}", f"why {number}", json.dumps({"run": f"make t{number}"}))
+    lines = [line for line in told(story).splitlines() if " times, last:" in line]
+    assert len(lines) <= FAILURES_MAX
+    assert f"t{FAILURES_MAX + 4}" in lines[-1]
+
+
+def test_the_plan_and_open_questions_are_there() -> None:
+    """The plan as it is now, and what nobody answered."""
+    items = (
+        PlanItem(item_id="1", status="COMPLETED", blocks=(text_block("look"),)),
+        PlanItem(item_id="2", status="PENDING", blocks=(text_block("write tests"),)),
+    )
+    story = in_turn().given(
+        PlanUpdated(items=items[:1]),
+        PlanUpdated(items=items),
+        InputRequested(request_id="q", prompt=(text_block("deploy it?"),)),
+    )
+    summary = told(story)
+    assert "PENDING: write tests" in summary
+    assert "deploy it?" in summary
+
+
+def test_every_call_is_a_line_with_its_event_and_its_end() -> None:
+    """Arguments that the call before had too are left out."""
+    story = in_turn()
+    for number in range(2):
+        acts(
+            story,
+            str(number),
+            arguments=json.dumps({"cwd": "/srv/app", "path": f"a{number}.py"}),
+            output="read 7 lines",
+        )
+    lines = [line for line in told(story).splitlines() if line.startswith("- [")]
+    assert "/srv/app a0.py -> read 7 lines" in lines[0]
+    assert "look a1.py -> read 7 lines" in lines[1]
+    assert lines[0].startswith("- [4]")
+
+
+def test_what_only_outputs_named_is_mentioned() -> None:
+    """Paths, names and numbers of outputs that are no longer there."""
+    story = in_turn()
+    acts(story, "1", output="x " * 200 + "src/deep/file.py parse_line 4711 " + "y " * 200)
+    summary = told(story)
+    assert "src/deep/file.py" in summary
+    assert "parse_line" in summary
+    assert "4711" in summary
+
+
+def test_a_summary_keeps_to_its_tokens_and_to_the_newest() -> None:
+    """The first thing that was said stays too: it is the task."""
+    story = in_turn().given(UserMessage(message_id="u", blocks=(text_block("the task"),)))
+    for number in range(200):
+        acts(story, f"step{number}", output=f"see file{number}.py and " + "more " * 20)
+    summary = told(story, tokens=300)
+    assert WORDS.count(summary) <= 330
+    assert "the task" in summary
+    assert "step199" in summary
+    assert "step3 " not in summary
+
+
+def test_a_short_history_may_have_a_summary_that_is_not_shorter() -> None:
+    """The least that a summary may have, so that short ones say anything."""
+    story = in_turn()
+    acts(story, "1", output="a " * 20)
+    assert WORDS.count(told(story)) <= SUMMARY_MIN_TOKENS
+
+
+def test_what_was_cleared_or_lies_behind_is_not_summarised() -> None:
+    """A clearing forgets, and the summary ends where it says."""
+    story = in_turn().given(UserMessage(message_id="u", blocks=(text_block("old"),)))
+    story.given(ContextCleared())
+    story.given(UserMessage(message_id="v", blocks=(text_block("new"),)))
+    seq = story.seq
+    story.given(UserMessage(message_id="w", blocks=(text_block("later"),)))
+    summary = told(story, to_seq=seq)
+    assert "new" in summary
+    assert "old" not in summary
+    assert "later" not in summary
+
+
+def test_texts_of_blobs_are_read_and_others_give_their_preview() -> None:
+    """A long output lies in the blob store."""
+    blob = Blob(sha256=b"t" * 32, size=9, media_type="text/plain", preview="peek.py")
+    story = in_turn()
+    acts(story, "1")
+    last = story.events[-1]
+    output = (text_block("").model_copy(update={"body": blob}),)
+    ended = ToolExecutionCompleted(call_id="call 1", output=output)
+    events = [*story.events[:-1], last._replace(event=ended)]
+    policy = LEAN
+    for texts, name in (({}, "peek.py"), ({b"t" * 32: "whole/story.py"}, "whole/story.py")):
+        originals = Originals(events, story.seq, texts)
+        assert name in summary_of(originals, policy=policy, counter=WORDS)
+
+
+def test_steering_is_what_a_person_said() -> None:
+    """As soon as it was applied."""
+    story = in_turn()
+    story.when(SteeringReceived(mode="NEXT_TURN", blocks=(text_block("use tabs"),)))
+    event_id = story.events[-1].envelope.event_id
+    assert "use tabs" not in told(story)
+    story.when(turn_ends())
+    story.when(turn())
+    story.when(steering_applied(event_id))
+    assert "use tabs" in told(story)
