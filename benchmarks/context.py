@@ -24,7 +24,9 @@ start (`foldline.projections.shaping.Shaper`).
   at a tenth, and all else costs a quarter more; built over raw.
 - *breaches*: broken invariants, and what our rule checker says of the requests in three
   formats, over every call.
-- *build*: from events to messages, shaping not counted, in milliseconds.
+- *build*: from events to messages, shaping not counted, in milliseconds; of the real
+  sessions' calls, and of made ones of 1,000 to 100,000 events that were compacted 300
+  events ago.
 
 Tokens are o200k's. Nothing is tuned to a file: the policies are those of the package.
 """
@@ -39,6 +41,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import workload
 from measure import finish, options, percentile, say, table, target
 
 from foldline.errors import FoldlineError
@@ -50,6 +53,7 @@ from foldline.projections.building import build
 from foldline.projections.context import Context, Message, Part, Sources, text_blobs
 from foldline.projections.evidence import evidence_in, quoted_in
 from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
+from foldline.projections.reading import sources_of
 from foldline.projections.render import FORMATS, render
 from foldline.projections.render_rules import breaches
 from foldline.projections.shaping import Shaper
@@ -70,6 +74,11 @@ NOBODY = Reader("nobody")
 CACHED = 0.1
 WRITTEN = 1.25
 """What a token of input costs where a provider has it cached, and where it has not."""
+
+SIZES = (1_000, 10_216, 100_072)
+SIZES_QUICK = (1_000, 2_024)
+COMPACTED_BEFORE_END = 300
+BUILDS = 100
 
 BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
 TARGET_REDUCTION = 0.60
@@ -348,6 +357,35 @@ def curve(
     return points
 
 
+def builds_by_size(sizes: Sequence[int]) -> dict[str, dict[str, float]]:
+    """How long a build takes of sessions that were compacted equally long ago.
+
+    Reading their events is not in it: `wake.py` has that.
+    """
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for events in sizes:
+            log = open_log(f"sqlite:///{Path(scratch) / 'sizes.db'}")
+            session_id = f"sized-{events}"
+            workload.build(
+                log, session_id, events=events, compacted_before_end=COMPACTED_BEFORE_END
+            )
+            sources = sources_of(log, session_id)
+            assert sources is not None
+            samples: list[float] = []
+            for _ in range(BUILDS):
+                began = time.perf_counter()
+                build(sources)
+                samples.append((time.perf_counter() - began) * 1000)
+            log.close()
+            found[str(events)] = {
+                "p50": round(statistics.median(samples), 2),
+                "p99": round(percentile(samples, 99), 2),
+                "events_read": len(sources.events) + len(sources.set_up),
+            }
+    return found
+
+
 def main() -> None:
     """Measure, and say it."""
     parser = options(__doc__ or "")
@@ -379,6 +417,10 @@ def main() -> None:
     target("build, p50 in ms", mine["build_ms_p50"], TARGET_BUILD_MS)
     target("breaches", mine["breaches"], 0)
     extra: dict[str, Any] = {"policy": DEFAULT.name, "policies": results}
+    sizes = builds_by_size(SIZES_QUICK if given.quick else SIZES)
+    extra["build_ms_by_events"] = sizes
+    heads = ["events", *next(iter(sizes.values()))]
+    say(table(heads, [[name, *row.values()] for name, row in sizes.items()]))
     if given.curve:
         extra["curve"] = curve(found, counter, BUDGETS)
     finish(given, {"benchmark": "context"} | mine | extra)

@@ -19,6 +19,7 @@ Start here: `help(foldline.connect)`, `help(foldline.Tool)`, `help(foldline.Owne
     Tool, Toolbox          tools, and what repeating them does
     ToolContext            what a running tool knows: its operation_id, when to stop
     Reconciled             what a tool's `reconcile` found out about an operation
+    read_event_tool        a tool to read what left the context
     ModelResponse          a model's answer; ToolRequest: a request for a tool in it
     FoldlineError          every error; AppendRefusedError carries the verdict
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from foldline.producers.client import Client, connect
     from foldline.producers.model import ModelResponse, ToolRequest
     from foldline.producers.owned import OwnedSession, Session
+    from foldline.producers.reading_tool import read_event_tool
     from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
     from foldline.producers.turn import Turn
 
@@ -48,6 +50,7 @@ __all__ = [
     "Toolbox",
     "Turn",
     "connect",
+    "read_event_tool",
 ]
 
 _HOMES = {
@@ -64,6 +67,7 @@ _HOMES = {
     "Toolbox": "foldline.producers.tools",
     "Turn": "foldline.producers.turn",
     "connect": "foldline.producers.client",
+    "read_event_tool": "foldline.producers.reading_tool",
 }
 
 

@@ -36,6 +36,7 @@ from foldline.producers.owned import OwnedSession, Session
 from foldline.producers.prepare import Preparer, Redacts, blocks_of
 from foldline.producers.redaction import Redactor, key_of_log
 from foldline.producers.session import Said, View
+from foldline.producers.shaping import NamedPolicy
 from foldline.producers.tools import Toolbox
 from foldline.schemas.envelope import Actor
 from foldline.schemas.events import (
@@ -213,8 +214,20 @@ class Client:
         session_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         environment_json: str | None = None,
+        policy: NamedPolicy = None,
     ) -> OwnedSession:
         """Make a session and own it.
+
+        Args:
+            agent: who works in it.
+            goal: what is to be reached.
+            instructions: the system's.
+            tools: the tools that the model has.
+            session_id: its id; a fresh one where not given.
+            labels: its labels.
+            environment_json: what it runs in, as the harness says it.
+            policy: how small its contexts are kept: a `ContextPolicy`, or "lean", "roomy"
+                or "full"; FOLDLINE_CONTEXT_POLICY by default.
 
         Raises:
             SessionExistsError: a session of this id is there.
@@ -233,9 +246,16 @@ class Client:
             events.append(ToolsDeclared(tools=tools.declarations()))
         if goal:
             events.append(GoalSet(blocks=blocks_of(goal)))
-        return await self.make(fresh_id() if session_id is None else session_id, events)
+        name = fresh_id() if session_id is None else session_id
+        return await self.make(name, events, policy=policy)
 
-    async def make(self, session_id: str, events: Sequence[KnownEvent]) -> OwnedSession:
+    async def make(
+        self,
+        session_id: str,
+        events: Sequence[KnownEvent],
+        *,
+        policy: NamedPolicy = None,
+    ) -> OwnedSession:
         """Make a session that begins with these events, SessionCreated first, and own it.
 
         Raises:
@@ -254,7 +274,7 @@ class Client:
         answers = await asyncio.shield(appender.submit(drafts))
         raise_refused(answers)
         state = SessionState(session_id, agent=agent, seq=answers[-1].verdict.seq)
-        return await self._owned(state, answers[0])
+        return await self._owned(state, answers[0], policy)
 
     async def fork(
         self,
@@ -264,6 +284,7 @@ class Client:
         agent: str | None = None,
         fork_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        policy: NamedPolicy = None,
     ) -> OwnedSession:
         """Make a session that goes on from any event of another's history, and own it.
 
@@ -278,6 +299,7 @@ class Client:
             agent: the fork's agent; its parent's where not given.
             fork_id: the fork's session id.
             labels: labels of the fork.
+            policy: how small its contexts are kept, as in `create`.
 
         Raises:
             SessionNotFoundError: no such session.
@@ -289,10 +311,15 @@ class Client:
         state, claim = await begin_fork(
             self._ready, session_id, at_seq, agent=agent, session_id=fork_id, labels=labels
         )
-        return await self._owned(state, claim)
+        return await self._owned(state, claim, policy)
 
     async def take(
-        self, session_id: str, *, steal: bool = False, reason: str = ""
+        self,
+        session_id: str,
+        *,
+        steal: bool = False,
+        reason: str = "",
+        policy: NamedPolicy = None,
     ) -> OwnedSession:
         """Become the owner of a session whose owner is dead, gone, or to be fenced.
 
@@ -300,6 +327,7 @@ class Client:
             session_id: of an owned session that has not ended.
             steal: take it from a live owner too, who is fenced by that.
             reason: why, for whoever reads the log; "taken" or "stolen" by default.
+            policy: how small its contexts are kept, as in `create`.
 
         Raises:
             LiveOwnerError: its owner is alive, and `steal` was not asked for.
@@ -308,12 +336,16 @@ class Client:
             AppendRefusedError: it has ended (CLOSED): `reopen` it.
         """
         event = SessionResumed(reason=reason or ("stolen" if steal else "taken"))
-        return await self._owned(*await claim(self._ready, session_id, event, steal=steal))
+        state, claimed = await claim(self._ready, session_id, event, steal=steal)
+        return await self._owned(state, claimed, policy)
 
-    async def reopen(self, session_id: str, *, reason: str) -> OwnedSession:
+    async def reopen(
+        self, session_id: str, *, reason: str, policy: NamedPolicy = None
+    ) -> OwnedSession:
         """Become the owner of a session that had ended; it is then idle."""
         event = SessionReopened(reason=reason)
-        return await self._owned(*await claim(self._ready, session_id, event, steal=False))
+        state, claimed = await claim(self._ready, session_id, event, steal=False)
+        return await self._owned(state, claimed, policy)
 
     async def mirror(
         self,
@@ -361,7 +393,9 @@ class Client:
 
     # --- what these share ------------------------------------------------------------
 
-    async def _owned(self, state: SessionState, claim: Sent) -> OwnedSession:
+    async def _owned(
+        self, state: SessionState, claim: Sent, policy: NamedPolicy = None
+    ) -> OwnedSession:
         link = self._ready
         epoch = claim.verdict.epoch
         await link.read(link.keeper.hold, state.session_id, epoch=epoch, writer=link.writer)
@@ -373,6 +407,7 @@ class Client:
             children=self,
             appender=appender,
             claim=claim.verdict,
+            policy=policy,
         )
         # A client may see any number of sessions come and go.
         self._kept = [*(known for known in self._kept if not known.is_over), owned]

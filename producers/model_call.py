@@ -36,7 +36,6 @@ from foldline.schemas.events import (
     ToolCallRequested,
 )
 
-
 Seen = Callable[[Context, Form], None]
 """Is told which context a model has answered to, and in which form it had it."""
 

@@ -11,7 +11,7 @@ from foldline.processors.blobs import BlobStore
 from foldline.processors.log import Log
 from foldline.projections.building import live_of
 from foldline.projections.context import text_blobs
-from foldline.projections.reading import Past as Reading
+from foldline.projections.reading import Past
 from foldline.projections.summarising import Originals
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
@@ -27,7 +27,7 @@ TEXTS_MAX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Origins:
     """Events of a session and its ancestors, as they were recorded, and their texts."""
 
     events: Sequence[Recorded]
@@ -38,18 +38,18 @@ class Past:
         return Originals(live_of(self.events), to_seq, self.texts)
 
 
-def read_past(log: Log, state: SessionState, upto_seq: int) -> Past:
+def read_origins(log: Log, state: SessionState, upto_seq: int) -> Origins:
     """The events up to a seq.
 
     Raises:
         LineageError: it is a fork, and an ancestor is not there as it was.
     """
-    past = Reading(log, state)
+    past = Past(log, state)
     first_newest = max(upto_seq - NEWEST_EVENTS, FIRST_EVENTS)
     events = past.events(0, min(FIRST_EVENTS, upto_seq))
     if upto_seq > FIRST_EVENTS:
         events += past.events(first_newest, upto_seq)
-    return Past(events, _texts_of(events, log.blobs))
+    return Origins(events, _texts_of(events, log.blobs))
 
 
 def _texts_of(events: Sequence[Recorded], blobs: BlobStore) -> dict[bytes, str]:

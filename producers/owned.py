@@ -20,6 +20,7 @@ from foldline.producers.prepare import blocks_of
 from foldline.producers.recover import Recovery
 from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.session import Said, View
+from foldline.producers.shaping import NamedPolicy, Shaping, policy_of
 from foldline.producers.stopping import stop_if_orphaned
 from foldline.producers.subagents import (
     Assignment,
@@ -28,8 +29,10 @@ from foldline.producers.subagents import (
     result_of_subagent,
     settle_subagents,
 )
+from foldline.producers.summarisers import Summariser
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult
 from foldline.producers.turn import Turn
+from foldline.projections.policy import POLICIES, ContextPolicy
 from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.steering import wants_turn
 from foldline.schemas.authority import authority_of
@@ -71,6 +74,7 @@ class Forks(Protocol):
         agent: str | None = None,
         fork_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        policy: NamedPolicy = None,
     ) -> "OwnedSession":
         """Make a session that goes on from `at_seq` of this one's history, and own it."""
         ...
@@ -97,6 +101,7 @@ class Session(View):
         agent: str | None = None,
         session_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        policy: NamedPolicy = None,
     ) -> "OwnedSession":
         """Make a session that goes on from `at_seq` of this history, and own it.
 
@@ -108,6 +113,7 @@ class Session(View):
             agent: the fork's agent; this session's where not given.
             session_id: the fork's id.
             labels: labels of the fork.
+            policy: how small its contexts are kept; FOLDLINE_CONTEXT_POLICY by default.
 
         Raises:
             ForkPointError: the history has no event at that seq.
@@ -115,7 +121,12 @@ class Session(View):
             SessionExistsError: a session of that id is there.
         """
         return await self._forks(
-            self.session_id, at_seq, agent=agent, fork_id=session_id, labels=labels
+            self.session_id,
+            at_seq,
+            agent=agent,
+            fork_id=session_id,
+            labels=labels,
+            policy=policy,
         )
 
 
@@ -131,6 +142,7 @@ class OwnedSession(Session):
         children: "Children[OwnedSession]",
         appender: Appender,
         claim: Verdict,
+        policy: NamedPolicy = None,
     ) -> None:
         super().__init__(link, state, forks=forks, appender=appender)
         self._children = children
@@ -141,7 +153,10 @@ class OwnedSession(Session):
             appender=appender,
             claim=claim,
         )
-        self._history = History(self._owner)
+        default = POLICIES[link.settings.context_policy]
+        self._shaping = Shaping(
+            self._owner, History(self._owner), policy=policy_of(policy, default)
+        )
         self._closed = False
 
     @property
@@ -159,6 +174,20 @@ class OwnedSession(Session):
         """What went wrong while recording late outcomes, where nobody waited for it."""
         return self._owner.problems
 
+    @property
+    def context_policy(self) -> ContextPolicy:
+        """How small contexts are kept in this session, where a turn says nothing else."""
+        return self._shaping.policy
+
+    @property
+    def over_budget_tokens(self) -> int:
+        """How far the last context was above its budget, and could not be made smaller."""
+        return self._shaping.over_tokens
+
+    def summarise_by(self, summariser: Summariser) -> None:
+        """Who makes the summaries of this session from here on, in this process."""
+        self._shaping.summariser = summariser
+
     # --- turns -----------------------------------------------------------------------
 
     def turn(self, said: Said = (), *, trigger: str = "") -> Turn:
@@ -172,7 +201,7 @@ class OwnedSession(Session):
             opening.append(self._external(message, turn_id=turn_id))
         return Turn(
             self._owner,
-            self._history,
+            self._shaping,
             turn_id=turn_id,
             opening=opening,
         )
@@ -206,7 +235,7 @@ class OwnedSession(Session):
             raise SettingsError("resume_turn", self.session_id, "no turn is open")
         return Turn(
             self._owner,
-            self._history,
+            self._shaping,
             turn_id=state.turn.turn_id,
         )
 

@@ -96,6 +96,7 @@ class Script:
         self._clock = clock
         self._turn: RecordedTurn | None = None
         self._seen_seq = recording.first_seq
+        self._shaped_seq = recording.first_seq - 1
         self._held: list[Recorded] = []
 
     # --- how it ends -----------------------------------------------------------------
@@ -308,6 +309,11 @@ class Script:
         bounds += [] if call is None else [call.upto_seq]
         bounds += [] if turn is None or turn.end_seq is None else [turn.end_seq - 1]
         return min(bounds)
+
+    def shaping_upto(self, seq: int) -> list[Recorded]:
+        """The recorded events up to a seq that were not asked for here yet."""
+        first, self._shaped_seq = self._shaped_seq, max(self._shaped_seq, seq)
+        return [r for r in self.recording.events if first < r.seq <= seq]
 
     async def give_set_up(self, owner: Ownership) -> None:
         """Put in force what was, where the harness has set up nothing of the kind."""

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 from foldline.errors import PendingSteeringError, ReplayError, SubagentEndedError
 from foldline.producers.ending import End
-from foldline.producers.history import History
 from foldline.producers.identity import fresh_id
 from foldline.producers.model import ModelResponse
 from foldline.producers.model_call import ModelCall
@@ -26,7 +25,9 @@ from foldline.producers.prepare import Draft, blocks_of
 from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.replay_calls import RecordedResults
 from foldline.producers.replay_script import Script
+from foldline.producers.replay_shaping import RecordedShaping
 from foldline.producers.session import Said
+from foldline.producers.shaping import Shaping, Way
 from foldline.producers.tools import (
     Cancelled,
     PendingCall,
@@ -73,7 +74,7 @@ class ReplayedSession(OwnedSession):
             opening.append(self._opening_message(turn_id, blocks))
         return ReplayedTurn(
             self._owner,
-            self._history,
+            self._shaping,
             turn_id=turn_id,
             opening=opening,
             script=self._script,
@@ -103,7 +104,7 @@ class ReplayedSession(OwnedSession):
         """Go on with the turn that is open."""
         turn = await super().resume_turn()
         return ReplayedTurn(
-            self._owner, self._history, turn_id=turn.turn_id, script=self._script
+            self._owner, self._shaping, turn_id=turn.turn_id, script=self._script
         )
 
     async def recover(self, toolbox: Toolbox, **how: Any) -> RecoveryReport:
@@ -161,15 +162,16 @@ class ReplayedTurn(Turn):
     def __init__(
         self,
         owner: Ownership,
-        history: History,
+        shaping: Shaping,
         *,
         turn_id: str,
         script: Script,
         opening: Sequence[Draft] = (),
     ) -> None:
-        super().__init__(owner, history, turn_id=turn_id, opening=opening)
+        super().__init__(owner, shaping, turn_id=turn_id, opening=opening)
         self._script = script
         self._results = RecordedResults(owner, script)
+        self._as_recorded = RecordedShaping(owner, script, turn_id=turn_id)
 
     async def __aenter__(self) -> Self:
         recorded = self._script.turn
@@ -189,6 +191,14 @@ class ReplayedTurn(Turn):
         """What the model is to be shown now, with what had come by then."""
         await self._script.give(self._owner, upto_seq=self._script.bound())
         return await super().context(**how)
+
+    async def _shaped(self, context: Context, way: Way) -> Context:
+        """As the record has it: by the harness's own policy other texts would come."""
+        return await self._as_recorded.shaped(context, way)
+
+    async def _compacted(self, context: Context, way: Way, to_seq: int | None) -> bool:
+        del to_seq
+        return await self._as_recorded.shaped(context, way) is not context
 
     def model_call(
         self,

@@ -20,7 +20,7 @@ from foldline.errors import SettingsError
 from foldline.faults import crash_point
 from foldline.producers.compacting import FAILED, Compacting, Wanted
 from foldline.producers.history import History
-from foldline.producers.originals import Past, read_past
+from foldline.producers.originals import Origins, read_origins
 from foldline.producers.ownership import Ownership
 from foldline.producers.parking import rest_with_question
 from foldline.producers.summarisers import Extractive, OpenModelCall, Summariser
@@ -229,7 +229,7 @@ class Shaping:
         return await self._compacted(step, context, way, REASON, past), ""
 
     async def _compacted(
-        self, step: Compact, context: Context, way: Way, reason: str, past: Past
+        self, step: Compact, context: Context, way: Way, reason: str, past: Origins
     ) -> bool:
         """Compact; False where it failed, and the context stays as it was."""
         counter = await self._loaded()
@@ -248,9 +248,9 @@ class Shaping:
         self._failed_tokens = step.tokens_before if ended == FAILED else 0
         return ended != FAILED
 
-    async def _past(self, context: Context) -> Past:
+    async def _past(self, context: Context) -> Origins:
         state, link = await self._owner.state(), self._owner.link
-        return await link.read(read_past, link.log, state, context.upto_seq)
+        return await link.read(read_origins, link.log, state, context.upto_seq)
 
 
 def _total(context: Context, counter: TokenCounter, *, upto_seq: int | None = None) -> int:

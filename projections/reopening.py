@@ -34,7 +34,13 @@ def event_text(recorded: Recorded, texts: Mapping[bytes, str]) -> str:
 def _fields(event: AnyEvent) -> Iterable[tuple[str, object]]:
     """The fields of an event, what it says last: one reads a head first."""
     found = list(event.__dict__.items()) if isinstance(event, Record) else []
+    found = [(name, value) for name, value in found if _tells(name)]
     return sorted(found, key=lambda item: _is_text_of(item[1]))
+
+
+def _tells(name: str) -> bool:
+    """Whether a field tells a model anything; most ids are for machines."""
+    return name == "call_id" or not name.endswith(("_id", "_hash"))
 
 
 def _is_text_of(value: object) -> bool:

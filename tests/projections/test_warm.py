@@ -1,25 +1,27 @@
 """What is kept warm gives the context of the whole history, whatever happened between."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from foldline.processors.http_wire import pack_sources, unpack_sources
 from foldline.processors.lineage import joined_events, lineage_of
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
+from foldline.processors.open_log import open_log, wall_clock
 from foldline.processors.read_sources import opened_sources
 from foldline.projections.building import build
 from foldline.projections.context import Context, Sources, text_blobs
-from foldline.projections.reading import set_up_of
-from foldline.projections.service_warm import How, WarmContexts
+from foldline.projections.forking import fork_point
+from foldline.projections.reading import context_of, set_up_of
 from foldline.projections.service_contexts import wire_of
+from foldline.projections.service_warm import How, WarmContexts
 from foldline.projections.warm import Warm
 from foldline.schemas.blocks import Blob, Block, json_block, text_block
 from foldline.schemas.events import (
@@ -33,8 +35,7 @@ from foldline.schemas.events import (
     InstructionsSet,
     KnownEvent,
     MessageRetracted,
-    SessionCreated,
-    SessionResumed,
+    SessionCancelled,
     SteeringApplied,
     SteeringReceived,
     ToolExecutionCompleted,
@@ -70,14 +71,15 @@ def over_the_wire(log: MemoryLog, warm: Warm) -> Sources:
 
 
 def check(log: MemoryLog, contexts: WarmContexts, session_id: str) -> How:
-    """What is warm shows what the whole history shows; where it came from."""
+    """What is warm shows what a rebuild shows, here and at a client; where it came from."""
     state = log.state(session_id)
+    rebuilt = context_of(log, session_id)
     assert state is not None
+    assert rebuilt is not None
     warm, how = contexts.sources(state)
     assert warm.upto_seq == state.seq
-    expected = whole(log, session_id).sha256()
-    assert build(warm.sources).sha256() == expected
-    assert build(over_the_wire(log, warm)).sha256() == expected
+    assert build(warm.sources).sha256() == rebuilt.sha256()
+    assert build(over_the_wire(log, warm)).sha256() == rebuilt.sha256()
     return how
 
 
@@ -123,27 +125,28 @@ class Teller:
             self.story.given(ToolExecutionCompleted(call_id=call_id, output=output))
 
     def compact(self) -> None:
-        seq, first = self.story.seq, self.story.state.fork_seq + 1
-        to_seq = max(seq - self.numbers(4), first)
-        from_seq = 1 if self.numbers(3) else first
+        first = self.story.state.fork_seq + 1
         self.tell(
             CompactionCompleted(
                 compaction_id=new_id(),
-                from_seq=from_seq,
-                to_seq=to_seq,
-                base_seq=seq,
+                from_seq=1 if self.numbers(3) else first,
+                to_seq=self.cut(),
+                base_seq=self.story.seq,
                 strategy="s",
                 blocks=(text_block("so far"),),
             )
         )
 
+    def cut(self) -> int:
+        """A seq to compact up to, or to rewind to."""
+        first = self.story.state.fork_seq + 1
+        return max(self.story.seq - self.numbers(9), first)
+
     def clear(self) -> None:
         self.story.given(ContextCleared())
 
     def rewind(self) -> None:
-        first = self.story.state.fork_seq + 1
-        back = self.story.seq - self.numbers(12)
-        self.tell(HistoryRewound(to_seq=max(back, first)))
+        self.tell(HistoryRewound(to_seq=self.cut()))
 
     def prune(self) -> None:
         for call_id in self.calls[:1]:
@@ -176,41 +179,209 @@ class Teller:
         self.story.when(event)
 
 
-STEPS = (
-    Teller.say,
-    Teller.say,
-    Teller.say_much,
-    Teller.ask,
-    Teller.answer,
-    Teller.compact,
-    Teller.clear,
-    Teller.rewind,
-    Teller.prune,
-    Teller.retract,
-    Teller.steer,
-    Teller.apply,
-    Teller.set_up,
+class Careful(Teller):
+    """Cuts no message in two, and takes back neither twice nor what came into force."""
+
+    ends: tuple[int, ...] = ()
+
+    def cut(self) -> int:
+        return self.ends[-1 - self.numbers(min(len(self.ends), 4))]
+
+    def rewind(self) -> None:
+        to_seq = self.cut()
+        self.tell(HistoryRewound(to_seq=to_seq))
+        self.ends = tuple(end for end in self.ends if end <= to_seq)
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.ends = ()
+
+
+STEPS = st.sampled_from(
+    (
+        "say",
+        "say",
+        "say_much",
+        "ask",
+        "answer",
+        "compact",
+        "clear",
+        "rewind",
+        "prune",
+        "retract",
+        "steer",
+        "apply",
+        "set_up",
+    )
 )
 
+LIMITS = Settings()
 
-@given(st.data())
-@hypothesis_settings(max_examples=60, deadline=None)
-def test_every_step_of_any_history_shows_what_the_whole_of_it_shows(
-    data: st.DataObject,
-) -> None:
-    """Asked at each step, and now and then: with what was kept, and what came since."""
+EXPLORED = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Without shrinking: a step says what it did."""
+
+
+Told = TypeVar("Told", bound=Teller)
+
+
+@contextmanager
+def telling(kind: type[Told], data: st.DataObject) -> Generator[tuple[Told, list[str]]]:
+    """Who tells a session in a log of its own, and the steps to tell."""
 
     def numbers(below: int) -> int:
         return data.draw(st.integers(0, max(below - 1, 0)))
 
     with closing(MemoryLog(settings=Settings(), clock=wall_clock)) as log:
-        teller = Teller(log, LogStory(log).given(created(), started()), numbers)
-        each, rare = WarmContexts(log, Settings()), WarmContexts(log, Settings())
-        for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=14)):
-            step(teller)
-            check(log, each, teller.story.session_id)
-            if not numbers(3):
-                check(log, rare, teller.story.session_id)
-        check(log, rare, teller.story.session_id)
-        check(log, each, teller.story.session_id)
-        assert check(log, each, teller.story.session_id) == How.KEPT
+        story = LogStory(log).given(created(), started(), said())
+        yield kind(log, story, numbers), data.draw(st.lists(STEPS, max_size=14))
+
+
+@given(st.data())
+@hypothesis_settings(max_examples=15, deadline=None, phases=EXPLORED)
+def test_every_step_of_any_history_shows_what_a_rebuild_shows(data: st.DataObject) -> None:
+    """Asked at each step, and now and then: with what was kept, and what came since."""
+    with telling(Teller, data) as (teller, steps):
+        each, rare = WarmContexts(teller.log, LIMITS), WarmContexts(teller.log, LIMITS)
+        for step in steps:
+            getattr(teller, step)()
+            check(teller.log, each, teller.story.session_id)
+            if not teller.numbers(3):
+                check(teller.log, rare, teller.story.session_id)
+        check(teller.log, rare, teller.story.session_id)
+        check(teller.log, each, teller.story.session_id)
+        assert check(teller.log, each, teller.story.session_id) == How.KEPT
+
+
+@given(st.data())
+@hypothesis_settings(max_examples=15, deadline=None, phases=EXPLORED)
+def test_every_step_of_a_sound_history_shows_what_the_whole_of_it_shows(
+    data: st.DataObject,
+) -> None:
+    """From its first event on, however much of it was compacted, cleared or rewound."""
+    with telling(Careful, data) as (teller, steps):
+        contexts = WarmContexts(teller.log, LIMITS)
+        for step in steps:
+            teller.ends = (*teller.ends, teller.story.seq)
+            getattr(teller, step)()
+            check(teller.log, contexts, teller.story.session_id)
+            state = teller.story.state
+            shown = build(contexts.sources(state).warm.sources)
+            assert shown.sha256() == whole(teller.log, state.session_id).sha256()
+
+
+# --- forks ---------------------------------------------------------------------------
+
+
+def test_a_fork_shows_its_ancestors_and_what_of_it_is_in_force(log: MemoryLog) -> None:
+    """Before and behind a compaction of its own; what holds is its own creation."""
+    goal = GoalSet(blocks=(text_block("ship it"),))
+    parent = LogStory(log).given(created(), goal, started(), said("one"), said("two"))
+    point = fork_point(log, parent.session_id, 4, tenant="default", agent="b", labels=[])
+    child = LogStory(log)
+    envelope = child.append(point.created, known_seq=0).envelope
+    envelope = envelope.model_copy(update={"prev_hash": point.prev_hash})
+    child.send([child.append(point.created)._replace(envelope=envelope)]).then("ACCEPTED")
+    contexts = WarmContexts(log, LIMITS)
+    assert check(log, contexts, child.session_id) == How.READ
+    child.given(started(), said("three"))
+    assert check(log, contexts, child.session_id) == How.GROWN
+    seq = child.seq
+    child.given(
+        CompactionCompleted(
+            compaction_id=new_id(),
+            from_seq=1,
+            to_seq=seq,
+            base_seq=seq,
+            strategy="s",
+            blocks=(text_block("so far"),),
+        )
+    )
+    assert check(log, contexts, child.session_id) == How.READ
+    warm = contexts.sources(child.state).warm
+    assert (warm.sources.base_seq, warm.base != b"") == (seq, True)
+    child.given(said("four"))
+    assert check(log, contexts, child.session_id) == How.GROWN
+
+
+# --- what is kept --------------------------------------------------------------------
+
+
+def test_what_is_kept_is_bounded_by_sessions_and_by_bytes(log: MemoryLog) -> None:
+    """Those that were asked for longest ago leave."""
+    stories = [LogStory(log).given(created(), said("a" * 3_000)) for _ in range(5)]
+    few = WarmContexts(log, Settings(warm_sessions=2))
+    for story in stories:
+        check(log, few, story.session_id)
+    assert few.kept_sessions == 2
+    assert check(log, few, stories[-1].session_id) == How.KEPT
+    assert check(log, few, stories[0].session_id) == How.READ
+    small = WarmContexts(log, Settings(warm_bytes=10_000))
+    for story in stories:
+        check(log, small, story.session_id)
+    assert 3_000 < small.kept_bytes < 10_000
+    none = WarmContexts(log, Settings(warm_sessions=0))
+    assert [check(log, none, stories[0].session_id) for _ in range(2)] == [How.READ] * 2
+    assert (none.kept_sessions, none.kept_bytes) == (0, 0)
+
+
+def test_one_that_is_too_large_is_answered_as_far_as_there_is_room(log: MemoryLog) -> None:
+    """And not read again at each of its events, until a compaction makes it small."""
+    contexts = WarmContexts(log, Settings(warm_session_bytes=5_000))
+    story = LogStory(log).given(created(), *(said("a" * 2_000) for _ in range(4)))
+    warm, how = contexts.sources(story.state)
+    assert (how, warm.complete, len(warm.sources.events)) == (How.READ, False, 3)
+    assert (warm.upto_seq, contexts.kept_sessions) == (5, 0)
+    contexts.tend(story.given(said("more")).state)
+    assert contexts.kept_sessions == 0
+    contexts.tend(story.given(ContextCleared()).state)
+    assert contexts.kept_sessions == 1
+
+
+def test_sessions_that_nobody_will_take_are_not_kept(log: MemoryLog) -> None:
+    """Mirrored ones, and those that have ended; what is asked for is answered."""
+    contexts = WarmContexts(log, LIMITS)
+    mirrored = LogStory(log).given(created("MIRRORED"), said("one"))
+    contexts.tend(mirrored.state)
+    check(log, contexts, mirrored.session_id)
+    assert contexts.kept_sessions == 0
+    story = LogStory(log).given(created(), said("one"))
+    contexts.tend(story.state)
+    assert contexts.kept_sessions == 1
+    contexts.tend(story.given(SessionCancelled(reason="enough")).state)
+    assert contexts.kept_sessions == 0
+
+
+def test_what_is_of_another_history_is_read_again(log: MemoryLog) -> None:
+    """As where a store was built anew from a topic that was made anew."""
+    contexts = WarmContexts(log, LIMITS)
+    story = LogStory(log).given(created(), said("one"), said("two"))
+    contexts.sources(story.state)
+    state = story.state
+    state.chain_head = b"another" * 4
+    assert contexts.sources(state).how == How.READ
+    with closing(MemoryLog(settings=Settings(), clock=wall_clock)) as anew:
+        other = LogStory(anew, session_id=story.session_id)
+        other.given(created(), said("else"), started(), said("three"))
+        kept = contexts.sources(story.state).warm
+        tail = list(anew.events(story.session_id, after_seq=3))
+        assert kept.grown(other.state, tail, {}) is None
+
+
+def test_a_blob_that_is_not_there_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
+    """It is not kept, so it is whole as soon as the blob is back."""
+    settings = Settings(blobs=str(tmp_path / "blobs"))
+    with closing(open_log(f"sqlite:///{tmp_path}/log.db", settings=settings)) as log:
+        sha256 = log.blobs.put(b"a long text")
+        blob = Blob(sha256=sha256, size=11, media_type="text/plain", preview="a")
+        block = Block(kind="text", body=blob)
+        message = UserMessage(message_id=new_id(), blocks=(block,))
+        story = LogStory(log).given(created(), message)
+        (path,) = (p for p in (tmp_path / "blobs").rglob("*") if p.is_file())
+        data = path.read_bytes()
+        path.unlink()
+        contexts = WarmContexts(log, settings)
+        warm = contexts.sources(story.state).warm
+        assert (warm.complete, warm.sources.texts, contexts.kept_sessions) == (False, {}, 0)
+        path.write_bytes(data)
+        assert contexts.sources(story.state).warm.sources.texts == {sha256: "a long text"}
+        assert contexts.kept_sessions == 1

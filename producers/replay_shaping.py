@@ -1,0 +1,97 @@
+"""What a record did to make its contexts smaller, done again in a replay.
+
+A replay does not shape by itself: references and summaries name events by their numbers
+in the record, and a model perhaps made a summary. So the recorded steps are taken over,
+their targets and their cut found again in the replay's own events.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from foldline.producers.ownership import Ownership
+from foldline.producers.replay_script import Script
+from foldline.producers.shaping import Way
+from foldline.projections.building import build
+from foldline.projections.context import SUMMARY, Context, Message, Sources
+from foldline.projections.recording import SHAPING
+from foldline.projections.shaping import RULE
+from foldline.schemas.events import (
+    CompactionCompleted,
+    ContextPruned,
+    KnownEvent,
+    ToolCallRequested,
+)
+from foldline.schemas.recorded import Recorded
+
+
+class RecordedShaping:
+    """The recorded steps of one turn, each taken once."""
+
+    def __init__(self, owner: Ownership, script: Script, *, turn_id: str) -> None:
+        self._owner = owner
+        self._script = script
+        self._turn_id = turn_id
+
+    async def shaped(self, context: Context, way: Way) -> Context:
+        """The context with what the record did up to the next step of its harness."""
+        bound = self._script.bound()
+        steps = [r for r in self._script.shaping_upto(bound) if _is_shaping(r)]
+        pruned = [r.event for r in steps if isinstance(r.event, ContextPruned)]
+        compacted = [r.event for r in steps if isinstance(r.event, CompactionCompleted)]
+        events: list[KnownEvent] = []
+        if compacted:
+            # What the last one left is what there is; those before it are within it.
+            events += self._compaction(compacted[-1], context, bound)
+        events += [await self._pruning(event) for event in pruned]
+        if not events:
+            return context
+        drafts = [self._owner.draft(event, turn_id=self._turn_id) for event in events]
+        await self._owner.decide(drafts)
+        return await way.build()
+
+    async def _pruning(self, pruned: ContextPruned) -> ContextPruned:
+        """The same of the replay's calls: arguments are named by their request's id."""
+        call_of = {
+            recorded.envelope.event_id: recorded.event.call_id
+            for recorded in self._script.recording.events
+            if isinstance(recorded.event, ToolCallRequested)
+        }
+        own = {
+            recorded.event.call_id: recorded.envelope.event_id
+            for recorded in await self._owner.events()
+            if isinstance(recorded.event, ToolCallRequested)
+        }
+        targets = tuple(
+            own.get(call_of.get(target, ""), target) for target in pruned.targets
+        )
+        return pruned.model_copy(update={"targets": targets})
+
+    def _compaction(
+        self, recorded: CompactionCompleted, context: Context, bound: int
+    ) -> list[KnownEvent]:
+        """The same with the cut before as many messages; none where they are not there."""
+        recording = self._script.recording
+        events = [r for r in recording.events if r.seq <= bound]
+        shown = build(Sources(events, texts=recording.texts))
+        stay = len(_places(m for m in shown.messages if m.seq > recorded.to_seq))
+        places = _places(context.messages)
+        if stay >= len(places):
+            return []
+        to_seq = places[-stay] - 1 if stay else context.upto_seq
+        changed = {"to_seq": to_seq, "base_seq": context.upto_seq, "kept": ()}
+        return [recorded.model_copy(update=changed)]
+
+
+def _is_shaping(recorded: Recorded) -> bool:
+    match recorded.event:
+        case ContextPruned(rule=rule):
+            return rule == RULE
+        case CompactionCompleted(compaction_id=name):
+            return name.startswith(SHAPING)
+        case _:
+            return False
+
+
+def _places(messages: Iterable[Message]) -> Sequence[int]:
+    """Where messages stand that somebody said, a message and its results once."""
+    said = (m for m in messages if m.role != "system" and m.origin != SUMMARY)
+    return list(dict.fromkeys(message.seq for message in said))
