@@ -56,7 +56,7 @@ from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
 from foldline.projections.reading import sources_of
 from foldline.projections.render import FORMATS, render
 from foldline.projections.render_rules import breaches
-from foldline.projections.shaping import Shaper
+from foldline.projections.shaper import Shaper
 from foldline.projections.token_count import Reader, TokenCounter, message_tokens
 from foldline.schemas.blocks import Blob, Blocks
 from foldline.schemas.events import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from foldline.processors.blobs import BlobStore
 from foldline.processors.log import Log
-from foldline.projections.building import live_of
 from foldline.projections.context import text_blobs
+from foldline.projections.live import live_of
 from foldline.projections.reading import Past
 from foldline.projections.summarising import Originals
 from foldline.schemas.recorded import Recorded

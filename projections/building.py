@@ -3,7 +3,7 @@
 What holds of every build is said, and checked, in `foldline.projections.context`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from foldline.projections.calls import (
@@ -24,17 +24,13 @@ from foldline.projections.context import (
     Part,
     Shown,
     Sources,
-    is_text,
 )
 from foldline.projections.inheritance import parts_of
 from foldline.projections.invariants import check
+from foldline.projections.live import live_of
+from foldline.projections.pieces import Pieces
 from foldline.schemas.blocks import (
-    Blob,
-    Block,
     Blocks,
-    Body,
-    Sealed,
-    clean_text,
     text_block,
 )
 from foldline.schemas.events import (
@@ -47,11 +43,13 @@ from foldline.schemas.events import (
     ContextCleared,
     ContextPruned,
     GoalSet,
-    HistoryRewound,
     Inherited,
     InputProvided,
     InstructionsSet,
-    MessageRetracted,
+    ModelCallCompleted,
+    ModelCallStarted,
+    PermissionGranted,
+    PermissionRequested,
     SessionCreated,
     SteeringApplied,
     SteeringExpired,
@@ -60,7 +58,12 @@ from foldline.schemas.events import (
     SystemObservation,
     ToolCallRequested,
     ToolDeclaration,
+    ToolExecutionStarted,
+    ToolResultProjected,
     ToolsDeclared,
+    TurnEnded,
+    TurnStarted,
+    UsageCorrected,
     UserMessage,
 )
 from foldline.schemas.recorded import Recorded
@@ -72,6 +75,22 @@ PRUNED_TEXT = "[This output is no longer shown. The session's log has it.]"
 """What is shown where a pruning does not say what."""
 
 
+_SILENT: frozenset[type] = frozenset(
+    {
+        ModelCallCompleted,
+        ModelCallStarted,
+        PermissionGranted,
+        PermissionRequested,
+        ToolExecutionStarted,
+        ToolResultProjected,
+        TurnEnded,
+        TurnStarted,
+        UsageCorrected,
+    }
+)
+"""The most frequent events that say nothing by themselves: seen at once, to be quick."""
+
+
 def build(sources: Sources) -> Context:
     """The context of a history."""
     live = live_of(sources.events)
@@ -80,37 +99,9 @@ def build(sources: Sources) -> Context:
     for recorded in sources.set_up:
         walk.set_up(recorded)
     for recorded in live:
-        walk.step(recorded)
+        if type(recorded.event) not in _SILENT:
+            walk.step(recorded)
     return check(walk.context())
-
-
-def live_of(events: Sequence[Recorded]) -> list[Recorded]:
-    """The events that are still part of the conversation, after every rewind."""
-    live: list[Recorded] = []
-    for recorded in events:
-        if isinstance(recorded.event, HistoryRewound):
-            to_seq = recorded.event.to_seq
-            live = [earlier for earlier in live if earlier.seq <= to_seq]
-        else:
-            live.append(recorded)
-    return _unretracted(live)
-
-
-def _unretracted(live: list[Recorded]) -> list[Recorded]:
-    gone: set[str] = set()
-    for recorded in live:
-        match recorded.event:
-            case MessageRetracted(message_ids=message_ids):
-                gone.update(message_ids)
-            case UserMessage(replaces=str() as replaced):
-                gone.add(replaced)
-            case _:
-                pass
-    return [
-        recorded
-        for recorded in live
-        if getattr(recorded.event, "message_id", None) not in gone
-    ]
 
 
 @dataclass(slots=True)
@@ -145,6 +136,7 @@ class _Walk:
 
     def __init__(self, sources: Sources, tales: Mapping[str, Tale]) -> None:
         self._sources = sources
+        self._pieces = Pieces(sources.texts)
         self._tales = tales
         self._late = {event_id for tale in tales.values() for event_id in tale.late()}
         self._items: list[_Item] = []
@@ -208,7 +200,7 @@ class _Walk:
             return []
         item = _Item(recorded.seq, "user", last_seq=recorded.seq, origin=origin)
         item.event_ids.append(recorded.envelope.event_id)
-        item.parts.extend(self._parts(blocks))
+        item.parts.extend(self._pieces.parts(blocks))
         return [item]
 
     def _assistant(self, recorded: Recorded, message: AssistantMessage) -> None:
@@ -217,7 +209,7 @@ class _Walk:
             if block.kind == "tool_call" and block.call_id:
                 item.parts.append(Part("call", call_id=block.call_id))
             else:
-                item.parts.extend(self._parts((block,)))
+                item.parts.extend(self._pieces.parts((block,)))
 
     def _request(self, recorded: Recorded, request: ToolCallRequested) -> None:
         item = self._item_of(recorded, request.message_id)
@@ -246,7 +238,7 @@ class _Walk:
 
     def _call_of(self, event: AnyEvent) -> str:
         if not isinstance(event, BackgroundEnded):
-            return getattr(event, "call_id", None) or ""
+            return event.__dict__.get("call_id") or ""
         for call_id, tale in self._tales.items():
             if event.handle in tale.handles:
                 return call_id
@@ -287,7 +279,7 @@ class _Walk:
     def _late_item(self, end: End) -> _Item:
         item = _Item(end.seq, "user", last_seq=end.seq, origin=NOTE)
         item.event_ids.append(end.event_id)
-        item.parts.extend(self._parts(_late(end.of, end.result)))
+        item.parts.extend(self._pieces.parts(_late(end.of, end.result)))
         return item
 
     def _summarise(self, recorded: Recorded, summary: SummaryCreated) -> None:
@@ -349,7 +341,7 @@ class _Walk:
             case _:
                 return False
         known = self._in_force.get(key)
-        if known is None or self._parts(known.blocks) != self._parts(blocks):
+        if known is None or self._pieces.parts(known.blocks) != self._pieces.parts(blocks):
             return False
         self._in_force[key] = replace(known, event_id=recorded.envelope.event_id)
         return True
@@ -401,7 +393,7 @@ class _Walk:
         for kind in ("instructions", "goal", "constraint"):
             for key, said in sorted(self._system.items()):
                 if key.partition(":")[0] == kind and says(said.blocks):
-                    first, *rest = self._parts(said.blocks)
+                    first, *rest = self._pieces.parts(said.blocks)
                     label = f"{said.label}: " if said.label else ""
                     gap = "\n\n" if parts else ""
                     parts += [replace(first, text=gap + label + first.text), *rest]
@@ -438,7 +430,7 @@ class _Walk:
         arguments = self._pruned.get(tale.event_id, request.arguments)
         return Part(
             "call",
-            text="".join(part.text for part in self._parts(arguments)),
+            text="".join(part.text for part in self._pieces.parts(arguments)),
             call_id=request.call_id,
             provider_call_id=request.provider_call_id,
             tool=request.tool,
@@ -459,7 +451,7 @@ class _Walk:
             provider_call_id=tale.request.provider_call_id,
             tool=tale.request.tool,
             error=result.error,
-            parts=tuple(self._parts(result.blocks)),
+            parts=tuple(self._pieces.parts(result.blocks)),
             form=result.form,
             event_id=tale.shown_id,
             seq=tale.settled_seq,
@@ -472,37 +464,6 @@ class _Walk:
             if name and name in self._pruned:
                 return self._pruned[name]
         return None
-
-    def _parts(self, blocks: Blocks) -> list[Part]:
-        return [self._part(block) for block in says(blocks)]
-
-    def _part(self, block: Block) -> Part:
-        texts = self._sources.texts
-        body = block.body
-        media = body if isinstance(body, Blob) and not is_text(body) else None
-        return Part(
-            kind=block.kind,
-            text="" if media else clean_text(_text(body, texts))[0],
-            media_type=block.media_type,
-            blob=media,
-            provider=block.provider,
-            model=block.model,
-            signature=block.signature,
-            opaque=None if block.opaque is None else _text(block.opaque, texts),
-        )
-
-
-def _text(body: Body, texts: Mapping[bytes, str]) -> str:
-    match body:
-        case str():
-            return body
-        case Blob() if body.sha256 in texts:
-            return texts[body.sha256]
-        case Blob():
-            size = f"[{body.size} bytes of {body.media_type}, not shown]"
-            return f"{body.preview}\n{size}" if body.preview else size
-        case Sealed():
-            return "[sealed]"
 
 
 def _late(of: str, result: Result) -> Blocks:

@@ -163,8 +163,10 @@ def tales_of(events: Iterable[Recorded]) -> dict[str, Tale]:
 def _about(event: AnyEvent, handles: dict[str, tuple[str, int]]) -> tuple[str, int]:
     if isinstance(event, BackgroundEnded):
         return handles.get(event.handle, ("", 0))
-    call_id: object = getattr(event, "call_id", None)
-    attempt: object = getattr(event, "attempt", 1)
+    # An attribute that a model lacks is looked for at length; this is done often.
+    fields = event.__dict__
+    call_id: object = fields.get("call_id")
+    attempt: object = fields.get("attempt", 1)
     if isinstance(call_id, str) and isinstance(attempt, int):
         return call_id, attempt
     return "", 0
@@ -189,8 +191,25 @@ def _tell(tale: Tale, recorded: Recorded, attempt: int) -> None:
         tale.standing = standing
 
 
+_ENDS: frozenset[type] = frozenset(
+    {
+        BackgroundEnded,
+        PermissionDenied,
+        ToolCallValidated,
+        ToolExecutionCancelled,
+        ToolExecutionCompleted,
+        ToolExecutionFailed,
+        ToolExecutionTimedOut,
+        ToolOutcomeResolved,
+    }
+)
+"""Events that may end a call: most are none of these, and that is seen at once."""
+
+
 def end_of(event: AnyEvent) -> Result | None:
     """The result that an event ends its call with; None where it ends none."""
+    if type(event) not in _ENDS:
+        return None
     match event:
         case ToolExecutionCompleted():
             failed = bool(event.exit_code)
@@ -221,7 +240,8 @@ def end_of(event: AnyEvent) -> Result | None:
 
 def named_by(event: AnyEvent) -> str:
     """How an end names its call: by its id, or by the handle of what ran on."""
-    return getattr(event, "call_id", None) or getattr(event, "handle", "")
+    fields = event.__dict__
+    return fields.get("call_id") or fields.get("handle", "")
 
 
 def _standing(event: AnyEvent) -> Result | None:
@@ -262,7 +282,7 @@ def shown(blocks: Blocks) -> Blocks:
 
 def says(blocks: Blocks) -> Blocks:
     """The blocks that are not empty."""
-    return tuple(block for block in blocks if not is_empty(block))
+    return tuple([block for block in blocks if not is_empty(block)])
 
 
 def is_empty(block: Block) -> bool:

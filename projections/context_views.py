@@ -24,7 +24,7 @@ from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
 from foldline.projections.prefix import difference
 from foldline.projections.reading import calls_of, last_asked, sources_between, sources_of
 from foldline.projections.request import Form, Rebuilt, body_of, bytes_of
-from foldline.projections.shaping import Shaper
+from foldline.projections.shaper import Shaper
 from foldline.projections.token_count import (
     CALIBRATED_CALLS,
     Calibration,

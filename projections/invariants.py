@@ -39,11 +39,12 @@ def _problems(messages: tuple[Message, ...]) -> Iterator[_Problem]:
             yield f"calls {asked} have the results {answered}", (waiting, message)
         elif asked != answered or (message.role == "tool" and not answered):
             yield f"results {answered} without their calls", (message,)
-        for call_id in _named(message, "call"):
+        calls = _named(message, "call")
+        for call_id in calls:
             if call_id in seen:
                 yield f"call {call_id} is there twice", (seen[call_id], message)
             seen[call_id] = message
-        waiting = message if _named(message, "call") else None
+        waiting = message if calls else None
     if waiting is not None:
         yield f"calls {_named(waiting, 'call')} have no results", (waiting,)
 

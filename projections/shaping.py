@@ -2,8 +2,7 @@
 
 `plan` looks at a built context and says the next step, if there is one. An owner records
 it (`ContextPruned`, `CompactionCompleted`), and builds again: from then on it is a fact of
-the log. `Shaper` does the same for a history that nobody shaped, an imported one, as if
-its owner had used the policy from the start.
+the log. `foldline.projections.shaper` does so for a history that nobody shaped.
 
 1. Outputs and long arguments before the window become references, many at once.
 2. Above the budget, what lies before the window is compacted into a summary. The cut
@@ -14,38 +13,20 @@ Both are decided by the tokens of the context as it is, so that what was just do
 cause itself again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby, takewhile
 
-from foldline.projections.building import build, live_of
 from foldline.projections.context import (
     SUMMARY,
     Context,
     Message,
     Part,
-    Sources,
-    missing_steering,
 )
 from foldline.projections.policy import NO_LIMIT, ContextPolicy
 from foldline.projections.pruning import reference_to, shortened
-from foldline.projections.summarising import Originals, summary_of
 from foldline.projections.token_count import ANYBODY, Reader, TokenCounter, message_tokens
 from foldline.schemas.blocks import Block, Blocks, json_block, text_block
-from foldline.schemas.events import (
-    CompactionCompleted,
-    ConstraintLifted,
-    ConstraintSet,
-    ContextPruned,
-    GoalSet,
-    HistoryRewound,
-    Inherited,
-    InstructionsSet,
-    KnownEvent,
-    SessionCreated,
-    ToolsDeclared,
-)
-from foldline.schemas.recorded import Recorded
 
 RULE = "reference/1"
 """The rule of a pruning; a reference made otherwise has another."""
@@ -363,112 +344,3 @@ def _waits(groups: Sequence[_Group], index: int) -> bool:
         return False
     later = groups[index + 1 :]
     return not any(group.messages[0].role == "assistant" for group in later)
-
-
-# --- as if it had been shaped from the start -------------------------------------------
-
-
-@dataclass(slots=True)
-class Shaper:
-    """Shapes a history as it grows: what an owner would have recorded stays with it.
-
-    `shape` is to be called where a model was called: with the events before, those of
-    the call before among them. `texts` has the whole text of their blobs.
-    """
-
-    policy: ContextPolicy
-    counter: TokenCounter
-    reader: Reader = ANYBODY
-    texts: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
-    steps: int = 0
-    seen_seq: int = 0
-    _made: list[tuple[int, Recorded]] = field(default_factory=list[tuple[int, Recorded]])
-
-    def shape(self, events: Sequence[Recorded]) -> Context:
-        """The context of these events, made as small as the policy wants it."""
-        context = self._build(events)
-        for _ in range(STEPS_MAX):
-            step = plan(
-                context,
-                policy=self.policy,
-                counter=self.counter,
-                reader=self.reader,
-                seen_seq=self.seen_seq,
-            )
-            if step is None:
-                break
-            self._record(events, self._event(events, step))
-            context = self._build(events)
-        self.seen_seq = context.upto_seq
-        return context
-
-    def sources(self, events: Sequence[Recorded]) -> Sources:
-        """What an owner reads for the context: what came since the last compaction."""
-        merged = self.merged(events)
-        base = self._base_of(merged)
-        behind = [recorded for recorded in merged if recorded.seq > base]
-        set_up = [r for r in merged if r.seq <= base and isinstance(r.event, _SET_UP)]
-        if missing_steering(behind):
-            return Sources(merged, texts=self.texts)
-        return Sources(behind, base, set_up, self.texts)
-
-    @staticmethod
-    def _base_of(merged: Sequence[Recorded]) -> int:
-        """The seq behind which events are needed; 0 where that is not simple to say."""
-        base = 0
-        for recorded in merged:
-            match recorded.event:
-                case HistoryRewound() | SessionCreated(inherited=Inherited()):
-                    return 0
-                case CompactionCompleted(from_seq=1, kept=(), to_seq=to_seq):
-                    base = max(base, to_seq)
-                case _:
-                    pass
-        return base
-
-    def _build(self, events: Sequence[Recorded]) -> Context:
-        return build(self.sources(events))
-
-    def merged(self, events: Sequence[Recorded]) -> list[Recorded]:
-        """These events, with what an owner would have recorded among them."""
-        merged: list[Recorded] = []
-        made = iter(self._made)
-        upcoming = next(made, None)
-        for recorded in events:
-            merged.append(recorded)
-            while upcoming is not None and upcoming[0] == recorded.seq:
-                merged.append(upcoming[1])
-                upcoming = next(made, None)
-        return merged
-
-    def _record(self, events: Sequence[Recorded], event: KnownEvent) -> None:
-        last = events[-1]
-        self.steps += 1
-        event_id = f"{last.envelope.event_id}:shaped:{self.steps}"
-        envelope = last.envelope.model_copy(update={"event_id": event_id})
-        self._made.append((last.seq, last._replace(envelope=envelope, event=event)))
-
-    def _event(self, events: Sequence[Recorded], step: Step) -> KnownEvent:
-        if isinstance(step, Prune):
-            return ContextPruned(
-                rule=RULE,
-                tokens_saved=step.tokens_saved,
-                targets=step.targets,
-                blocks=step.blocks,
-            )
-        originals = Originals(live_of(events), step.to_seq, self.texts)
-        text = summary_of(originals, policy=self.policy, counter=self.counter)
-        return CompactionCompleted(
-            compaction_id=f"{events[-1].envelope.event_id}:{self.steps}",
-            from_seq=1,
-            to_seq=step.to_seq,
-            base_seq=events[-1].seq,
-            strategy=EXTRACTIVE,
-            token_before=step.tokens_before,
-            token_after=None,
-            kept=step.kept,
-            blocks=(text_block(text),),
-        )
-
-
-_SET_UP = (ConstraintLifted, ConstraintSet, GoalSet, InstructionsSet, ToolsDeclared)

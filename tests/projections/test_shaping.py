@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from foldline.projections.building import PRUNED, build
 from foldline.projections.context import SUMMARY, Context, Sources
 from foldline.projections.policy import FULL, LEAN, POLICIES, ContextPolicy
-from foldline.projections.shaping import Compact, Prune, Shaper, plan
+from foldline.projections.shaper import Shaper
+from foldline.projections.shaping import Compact, Prune, plan
 from foldline.projections.token_count import message_tokens
 from foldline.schemas.blocks import json_block, text_block
 from foldline.schemas.events import (
