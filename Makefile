@@ -17,7 +17,7 @@ PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check bench bench-worker lint format types arrows docs lock clean
+.PHONY: help demo test check bench bench-context bench-worker lint format types arrows docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(DEV) ## every test, two at a time (those on Kafka: see CONTRIBUTING.md)
 	@$(BIN)/pytest -q -n 2 $(ARGS)
 
 check: test lint types arrows ## test, lint, types and arrows
+
+bench-context: $(RUN) ## measure contexts on your own transcripts: make bench-context ARGS="FOLDER --curve"
+	@$(BIN)/python benchmarks/context.py --json $(ARGS)
 
 bench: $(RUN) ## measure: append, fold, wake, fork, disk (docs/benchmarks.md)
 	@for name in append fold wake fork disk; do \
@@ -68,7 +71,7 @@ clean: ## remove what was built here
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What the container image and the tests have beyond `run`.
-EXTRAS := --extra serve --extra s3
+EXTRAS := --extra serve --extra s3 --extra otel
 
 # One lock for every platform and Python from 3.11 on, with the hash of each file.
 # Where packages come from is the installer's business and is not written down.

@@ -60,12 +60,16 @@ class Bed:
     events: int
     session_id: str = SESSION
     owner: "subprocess.Popen[str] | None" = None
+    in_parts: bool = False
+    """Whether the next taker reads what its context is built from part by part, as from
+    a log that does not keep it warm."""
     wakes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     cold: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def sleeper(self, *, context: bool, waits: bool) -> "subprocess.Popen[str]":
         """A new process that will take the session."""
         options = [*(["--context"] if context else []), *(["--waits"] if waits else [])]
+        options += ["--parts"] if self.in_parts else []
         began = str(time.monotonic())
         return subprocess.Popen(
             [
@@ -123,7 +127,7 @@ async def take(
     from foldline.projections.planned import planned
     from foldline.projections.recovery import RecoveryPolicy
 
-    read = count_reads()
+    read, asked = count_reads(), count_calls()
     steps = {"imported": time.monotonic() - began_s}
     client = await connect(url).__aenter__()
     steps["connected"] = time.monotonic() - began_s
@@ -137,7 +141,7 @@ async def take(
     plan = await asyncio.to_thread(planned, client.log, session_id, RecoveryPolicy())
     steps["planned"] = time.monotonic() - began_s
     told = {"planned_actions": len(plan), "read": read["structure"]}
-    messages = 0
+    messages, before = 0, asked.copy()
     if context:
         turn = await owned.resume_turn()
         messages = len((await turn.context()).messages)
@@ -151,6 +155,8 @@ async def take(
                 "messages": messages,
                 "epoch": state.epoch,
                 "read_whole": read["whole"],
+                "asked": (asked - before)["requests"],
+                "asked_bytes": (asked - before)["bytes"],
             }
         ),
         flush=True,
@@ -176,6 +182,33 @@ def count_reads() -> Counter[str]:
     counted("decode", "whole")
     counted("decode_structure", "structure")
     return read
+
+
+def count_calls() -> Counter[str]:
+    """Count the requests to a read service from here on, and the bytes of its answers."""
+    from foldline.processors.http_calls import Calls  # see `take`
+
+    asked: Counter[str] = Counter()
+    get = Calls.get
+
+    def counted(self: Calls, *arguments: Any, **named: Any) -> Any:
+        answer = get(self, *arguments, **named)
+        asked["requests"] += 1
+        asked["bytes"] += len(answer.content) if answer is not None else 0
+        return answer
+
+    setattr(Calls, "get", counted)  # noqa: B010 - a method, for the benchmark alone
+    return asked
+
+
+def read_in_parts() -> None:
+    """Read from here on as from a service that gives nothing in one piece."""
+    from foldline.processors.http_reads import HttpReads  # see `take`
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    setattr(HttpReads, "sources", nothing)  # noqa: B010 - as above
 
 
 def make_bed(folder: Path, events: int, *, compacted: bool) -> Bed:
@@ -377,6 +410,8 @@ def main() -> None:
 if __name__ == "__main__":
     if "--taker" in sys.argv:
         url, session_id, began = sys.argv[2:5]
+        if "--parts" in sys.argv:
+            read_in_parts()
         asyncio.run(
             take(
                 url,

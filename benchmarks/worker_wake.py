@@ -1,9 +1,10 @@
 """How fast a session on Kafka wakes: the takes of `wake.py`, through the read service.
 
 The state comes from the service, the verdict on the claim from the worker, the first
-context from the service again. A lease on Kafka dies when it is not renewed for its time
-to live, which is set short here, and a taker takes after that: what is measured is the
-wake, not the waiting for the dead.
+context from the service again: in one piece, which the service keeps warm, and beside
+it (`in_parts`) as from one that does not, part by part. A lease on Kafka dies when it is
+not renewed for its time to live, which is set short here, and a taker takes after that:
+what is measured is the wake, not the waiting for the dead.
 """
 
 import os
@@ -13,7 +14,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from measure import percentile, say
@@ -37,6 +39,9 @@ ENVIRONMENT = {
 @dataclass
 class KafkaBed(Bed):
     """A session on Kafka, whose owner is dead only when its lease is."""
+
+    parts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The wakes that read in parts."""
 
     def kill_owner(self) -> None:
         """SIGKILL to whoever owns the session; then its lease runs out."""
@@ -115,23 +120,35 @@ def _measure(beds: list[KafkaBed], *, takes: int) -> dict[str, Any]:
     """Takes of every session in turns; the first of each does not count."""
     try:
         for number in range(-1, takes):
-            for bed in beds:
+            for bed, in_parts in product(beds, (False, True)):
+                bed.in_parts = in_parts
                 wake = bed.wake()
                 assert wake["seq"] >= bed.events, wake
                 if number >= 0:
-                    bed.wakes.append(wake)
+                    (bed.parts if in_parts else bed.wakes).append(wake)
     finally:
         for bed in beds:
             if bed.owner is not None:
                 bed.owner.kill()
                 bed.owner.wait()
-    return {str(bed.events): _numbers(bed) for bed in beds}
+    return {
+        str(bed.events): {**_numbers(bed.wakes), "in_parts": _numbers(bed.parts)}
+        for bed in beds
+    }
 
 
-def _numbers(bed: KafkaBed) -> dict[str, float]:
-    found: dict[str, float] = {"takes": len(bed.wakes)}
-    for step, prefix in (("context", ""), ("taken", "taken_")):
-        samples = [wake[step] * 1000 for wake in bed.wakes]
+def _numbers(wakes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Milliseconds of the steps, and what the first context asked the service for."""
+    found: dict[str, Any] = {"takes": len(wakes)}
+    steps = {
+        "": [wake["context"] for wake in wakes],
+        "taken_": [wake["taken"] for wake in wakes],
+        "first_context_": [wake["context"] - wake["planned"] for wake in wakes],
+    }
+    for prefix, samples_s in steps.items():
         for percent in (50, 99):
-            found[f"{prefix}p{percent}"] = round(percentile(samples, percent), 1)
+            milliseconds = percentile([one * 1000 for one in samples_s], percent)
+            found[f"{prefix}p{percent}"] = round(milliseconds, 1)
+    for name in ("asked", "asked_bytes"):
+        found[name] = max(wake[name] for wake in wakes)
     return found

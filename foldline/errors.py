@@ -44,6 +44,7 @@ FoldlineError
 ├── ContextInvariantError     a context that no model may be shown: it was not built right
 ├── BlobError                 a blob is missing, or its bytes do not match its hash
 ├── ImportSourceError         a file that no importer understands
+├── TraceExportError          spans could not be sent to an OTLP receiver
 ├── ReplayError               a session that no harness can be replayed on
 ├── RecordedFailureError      in a replay: the model call failed when it was recorded
 └── SettingsError             a setting or an URL that means nothing
@@ -731,6 +732,22 @@ class ImportSourceError(FoldlineError):
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
+
+
+class TraceExportError(FoldlineError):
+    """Raised when spans could not be sent. Sending them again makes no second ones.
+
+    `retryable` where the receiver was away; else it will not have them as they are.
+
+    Operator action: look at the receiver, or at the URL and OTEL_EXPORTER_OTLP_HEADERS;
+    then export again: it goes on from where it came to.
+    """
+
+    def __init__(self, url: str, reason: str, *, retryable: bool) -> None:
+        self.url = url
+        self.reason = reason
+        self.retryable = retryable
+        super().__init__(f"no spans could be sent to {url}: {reason}")
 
 
 class ReplayError(FoldlineError):

@@ -11,6 +11,10 @@ Those of a client's appends to Kafka stand behind the sending of a call's record
 (`CP_KAFKA_AFTER_SEND`), behind an acknowledgement (`CP_KAFKA_AFTER_ACK`) and before
 verdicts that came are looked at (`CP_KAFKA_BEFORE_VERDICT`).
 
+Those of a log of JSON lines stand within the write of a batch (`CP_JSONL_HALF_WRITTEN`),
+before its sync (`CP_JSONL_BEFORE_SYNC`), and before it may be read
+(`CP_JSONL_BEFORE_MARKER`).
+
 The crash points of a worker stand at the numbered steps of its batch:
 
 | crash point | stands |
@@ -49,6 +53,9 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_APPEND_BEFORE_COMMIT",
         "CP_APPEND_AFTER_COMMIT",
         "CP_APPEND_AFTER_VERDICT",
+        "CP_JSONL_HALF_WRITTEN",
+        "CP_JSONL_BEFORE_SYNC",
+        "CP_JSONL_BEFORE_MARKER",
         "CP_BLOB_BEFORE_RENAME",
         "CP_BLOB_AFTER_RENAME",
         "CP_PERMISSION_AFTER_REQUEST",

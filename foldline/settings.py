@@ -1,6 +1,7 @@
 """Settings, from the environment: `FOLDLINE_<NAME>`; every limit has its name here.
 
-FOLDLINE_URL        the log: memory:, sqlite:///path, kafka://host:port, https://service
+FOLDLINE_URL        the log: memory:, sqlite:///path, jsonl:///path, kafka://host:port,
+                    https://service
 FOLDLINE_BLOBS      a folder for blobs, or s3://bucket/prefix; default: beside the log
 
 A name with a part in it takes two underscores: any librdkafka property is
@@ -119,6 +120,9 @@ class Settings(BaseSettings):
     """The log keeps a state every so many events of a session."""
     busy_timeout_ms: _Wait = 10_000
     """How long an append waits for another process's transaction."""
+    jsonl_max_bytes: _Size = 1024 * 1024 * 1024
+    """How large a log of JSON lines may grow: its index is in memory, its file is read
+    whole at each opening."""
     lease_ttl_ms: _Period = 10_000
     """An owner that has not renewed its lease for so long is taken for dead."""
     lease_renew_ms: _Period = 2_500
@@ -213,9 +217,9 @@ class Settings(BaseSettings):
     warm_sessions: int = Field(default=1_000, ge=0, le=1_000_000)
     """Of how many live sessions `serve` keeps in memory what their next contexts are
     built from; 0: of none, each is read when it is asked for."""
-    warm_bytes: _Size = 64 * 1024 * 1024
+    warm_bytes: _Size = 16 * 1024 * 1024
     """How many bytes of stored events and texts that may be, of all sessions together;
-    decoded they take several times as much memory."""
+    decoded, small events take ten times as much memory."""
     warm_session_bytes: _Size = 4 * 1024 * 1024
     """The same of one session. One that needs more is not kept, and gets so much of it
     in one answer."""

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from foldline.errors import SettingsError
 from foldline.processors.batch import Clock
+from foldline.processors.jsonl_file import FILE_NAME
+from foldline.processors.jsonl_log import JsonlLog
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_blobs import open_blobs
 from foldline.processors.sqlite_log import SqliteLog
@@ -14,11 +16,11 @@ from foldline.settings import Settings
 SQLITE = "sqlite:///"
 KAFKA = "kafka://"
 SERVICE = ("https://", "http://")
+JSONL = "jsonl:"
 WANTED = (
-    "a log is memory:, sqlite:///path (sqlite:////path from the root), "
+    "a log is memory:, sqlite:///path (sqlite:////path from the root), jsonl:///path, "
     "kafka://host:port or https://service"
 )
-LATER = ("jsonl:",)
 
 
 def wall_clock() -> int:
@@ -26,13 +28,25 @@ def wall_clock() -> int:
     return time.time_ns() // 1000
 
 
-def path_of(url: str) -> Path:
-    """The file of a sqlite: URL, as the shell would read its path.
+def path_of(url: str) -> Path | None:
+    """The file of a sqlite: or jsonl: URL, as the shell would read its path; else None.
+
+    A jsonl: URL may name a folder: then the file is `sessions.jsonl` in it.
 
     Raises:
         SettingsError: the home of nobody.
     """
-    path = Path(url.removeprefix(SQLITE))
+    if url.startswith(SQLITE):
+        return _expanded(url, url.removeprefix(SQLITE))
+    if not url.startswith(JSONL):
+        return None
+    text = url.removeprefix(JSONL)
+    path = _expanded(url, text.removeprefix("///"))
+    return path / FILE_NAME if text.endswith("/") or path.is_dir() else path
+
+
+def _expanded(url: str, text: str) -> Path:
+    path = Path(text)
     try:
         return path.expanduser()
     except RuntimeError as error:
@@ -42,14 +56,15 @@ def path_of(url: str) -> Path:
 def open_log(
     url: str, *, settings: Settings | None = None, clock: Clock = wall_clock
 ) -> AuditableLog:
-    """Open the log of a URL; a SQLite file that is not there is made.
+    """Open the log of a URL; a file that is not there is made.
 
     Args:
         url: `memory:`, or `sqlite:///path` with a path as the shell would read it:
             `sqlite:////var/lib/x.db` is absolute, `sqlite:///x.db` is in this folder,
-            `sqlite:///~/x.db` in one's home; `kafka://host:port[,host:port][/prefix]`,
-            a log that `foldline topics create` has made; `https://host`, a log behind a
-            read service.
+            `sqlite:///~/x.db` in one's home; `jsonl:///path`, the same with JSON lines in
+            a file, or in a folder; `kafka://host:port[,host:port][/prefix]`, a log that
+            `foldline topics create` has made; `https://host`, a log behind a read
+            service.
         settings: limits and times; from the environment where not given.
         clock: gives microseconds since 1970 UTC; a log elsewhere has its own.
 
@@ -65,13 +80,21 @@ def open_log(
     if url == "memory:":
         blobs = open_blobs(settings, beside=Path()) if settings.blobs else None
         return MemoryLog(settings=settings, clock=clock, blobs=blobs)
-    if url.startswith(SQLITE) and len(url) > len(SQLITE):
-        return SqliteLog(path_of(url).absolute(), settings=settings, clock=clock)
+    if url.startswith((SQLITE, JSONL)):
+        return _open_file(url, settings, clock)
     if url.startswith((KAFKA, *SERVICE)):
         return _open_remote(url, settings.model_copy(update={"url": url}))
-    if url.startswith(LATER):
-        raise SettingsError("url", url, f"not in this version; {WANTED}")
     raise SettingsError("url", url, WANTED)
+
+
+def _open_file(url: str, settings: Settings, clock: Clock) -> AuditableLog:
+    """A log of this machine."""
+    path = path_of(url)
+    named = url.removeprefix(SQLITE).removeprefix(JSONL).removeprefix("///")
+    if path is None or not named or named.startswith("//"):
+        raise SettingsError("url", url, WANTED)
+    kind = SqliteLog if url.startswith(SQLITE) else JsonlLog
+    return kind(path.absolute(), settings=settings, clock=clock)
 
 
 def _open_remote(url: str, settings: Settings) -> AuditableLog:

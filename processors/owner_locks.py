@@ -11,16 +11,14 @@ import hashlib
 import os
 import threading
 import time
-import weakref
 from pathlib import Path
 
 from foldline.processors.file_blobs import OWN_FILE, OWN_FOLDER
+from foldline.processors.file_lock import forget_when_forked, is_at, try_lock
 
 HOLD_TRIES = 50
 HOLD_WAIT_S = 0.01
 """Who looks whether a writer lives holds its lock for a moment: try again."""
-
-_living: weakref.WeakSet["OwnerLocks"] = weakref.WeakSet()
 
 
 class OwnerLocks:
@@ -31,7 +29,7 @@ class OwnerLocks:
         self._lock = threading.Lock()
         self._held: dict[str, int] = {}
         self._swept = False
-        _living.add(self)
+        forget_when_forked(self)
 
     def hold(self, writer: str) -> bool:
         """Hold a writer's lock until `close`; False where files cannot be locked."""
@@ -61,7 +59,7 @@ class OwnerLocks:
         except OSError:
             return True  # it cannot be told: the time to live decides
         try:
-            return not _try_lock(descriptor, fcntl.LOCK_SH)
+            return not try_lock(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
 
@@ -88,7 +86,7 @@ class OwnerLocks:
         """Lock a file that is still at its path once it is locked."""
         for _ in range(HOLD_TRIES):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, OWN_FILE)
-            if _try_lock(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, path):
+            if try_lock(descriptor, fcntl.LOCK_EX) and is_at(descriptor, path):
                 return descriptor
             os.close(descriptor)
             time.sleep(HOLD_WAIT_S)
@@ -103,31 +101,7 @@ class OwnerLocks:
             with contextlib.suppress(OSError):
                 descriptor = os.open(path, os.O_RDWR)
                 try:
-                    if _try_lock(descriptor, fcntl.LOCK_EX):
+                    if try_lock(descriptor, fcntl.LOCK_EX):
                         path.unlink(missing_ok=True)
                 finally:
                     os.close(descriptor)
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one at the path: a sweeper may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _forget_all() -> None:
-    for locks in list(_living):
-        locks.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)

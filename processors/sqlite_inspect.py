@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from foldline.processors.sqlite_read import Readers
 from foldline.processors.sqlite_write import SqliteSchemas
-from foldline.processors.stored import Problem
+from foldline.processors.stored import Problem, changed_schemas
 
 _OF_NOBODY = {
     "events": "SELECT count(*) FROM events "
@@ -24,6 +24,4 @@ def problems_below(readers: Readers, schemas: SqliteSchemas) -> Iterator[Problem
             (count,) = reader.execute(count_of).fetchone()
             if count:
                 yield Problem("", 0, f"{count} {table} of no session")
-    for row in schemas.rows():
-        if not row.intact or not row.fits:
-            yield Problem("", 0, f"schema {row.schema_id} ({row.name}) was changed")
+    yield from changed_schemas(schemas.rows())

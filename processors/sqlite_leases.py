@@ -1,35 +1,13 @@
-"""Leases in the log's file, and locks beside it that tell a dead owner at once.
-
-A lease is alive while it was renewed within its time to live, on a clock that all
-processes of the machine share and that goes on in sleep, and while its owner's process
-holds the lock of its writer: the kernel drops that lock at whatever death. So a killed
-owner's lease ends at once, a frozen one's after its time to live.
-"""
+"""Leases in the log's file; `foldline.processors.machine_leases` judges them."""
 
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from foldline.processors.log import Lease, each_lease
+from foldline.processors.machine_leases import Kept, boot_id, judged, machine_ms
 from foldline.processors.owner_locks import OwnerLocks
 from foldline.processors.sqlite_file import connect, translated
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def machine_ms() -> int:
-    """Milliseconds since this machine's start, the same in every process."""
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
-
-
-def boot_id() -> str:
-    """What tells this start of the machine from others; empty where unknown."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 class SqliteLeases:
@@ -52,6 +30,7 @@ class SqliteLeases:
             LogUnavailableError: the file is locked or full; the lease is not renewed.
         """
         locked = self._owners.hold(writer)
+        kept = Kept(epoch, writer, self._boot_id, machine_ms(), ttl_ms, locked)
         self._execute(
             "INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (session_id) DO UPDATE SET epoch = excluded.epoch, "
@@ -60,15 +39,7 @@ class SqliteLeases:
             "locked = excluded.locked "
             "WHERE excluded.epoch > epoch "
             "OR excluded.epoch = epoch AND excluded.writer = writer",
-            (
-                session_id,
-                epoch,
-                writer,
-                self._boot_id,
-                machine_ms(),
-                ttl_ms,
-                locked,
-            ),
+            (session_id, *kept),
         )
 
     def release(self, session_id: str, *, epoch: int, writer: str) -> None:
@@ -91,11 +62,7 @@ class SqliteLeases:
         )
         if row is None:
             return None
-        epoch, writer, boot, renewed_ms, ttl_ms, locked = row
-        age_ms = machine_ms() - renewed_ms
-        alive = boot == self._boot_id and 0 <= age_ms < ttl_ms
-        alive = alive and (not locked or self._owners.lives(writer))
-        return Lease(session_id, epoch, writer, alive, ttl_ms - age_ms if alive else 0)
+        return judged(Kept(*row), session_id, boot=self._boot_id, owners=self._owners)
 
     def _execute(
         self, statement: str, parameters: tuple[object, ...]

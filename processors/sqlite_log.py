@@ -7,19 +7,17 @@ transaction. `foldline.processors.sqlite_file` says how a file is made and told.
 import hashlib
 import sqlite3
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
-from foldline.errors import DecodeError, LogUnavailableError
+from foldline.errors import DecodeError
 from foldline.faults import crash_point
 from foldline.processors.batch import Change, Clock, Ways, admit_batch
-from foldline.processors.blobs import BlobStore
 from foldline.processors.fold import copy_of
-from foldline.processors.log import FOLLOW_MAX_EVENTS, Leases, SessionSummary
+from foldline.processors.log import SessionSummary
+from foldline.processors.machine_log import MachineLog
 from foldline.processors.open_blobs import open_blobs
-from foldline.processors.restore import Source, broken, decoded, restore
+from foldline.processors.restore import Source, broken, restore
 from foldline.processors.sqlite_file import (
     as_log_error,
     open_writer,
@@ -53,37 +51,34 @@ from foldline.processors.stored import (
     StoredSession,
     StoredSnapshot,
 )
-from foldline.schemas.codec import Codec, event_id_of
-from foldline.schemas.recorded import Append, Recorded
-from foldline.schemas.registry import LocalRegistry
+from foldline.schemas.codec import event_id_of
+from foldline.schemas.recorded import Append
 from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import Verdict
 from foldline.settings import Settings
 
-FOLLOW_POLL_MS = 20
-"""How often `follow` looks for what other processes appended."""
 
-
-class SqliteLog:
+class SqliteLog(MachineLog):
     """One SQLite file with its blobs beside it."""
 
     def __init__(self, path: Path, *, settings: Settings, clock: Clock) -> None:
-        self._url = f"sqlite:///{path}"
-        self._settings = settings
+        url = f"sqlite:///{path}"
         busy_ms = settings.busy_timeout_ms
-        prepare(path, url=self._url, clock=clock)
-        self._writer = open_writer(path, url=self._url, busy_timeout_ms=busy_ms)
-        self._readers = Readers(path, url=self._url, busy_timeout_ms=busy_ms)
-        self._leases = SqliteLeases(path, url=self._url, busy_timeout_ms=busy_ms)
-        self._blobs = open_blobs(settings, beside=path.with_name(f"{path.name}.blobs"))
+        prepare(path, url=url, clock=clock)
+        self._writer = open_writer(path, url=url, busy_timeout_ms=busy_ms)
+        self._readers = Readers(path, url=url, busy_timeout_ms=busy_ms)
+        self._file_leases = SqliteLeases(path, url=url, busy_timeout_ms=busy_ms)
+        self._schemas = SqliteSchemas(self._writer, self._readers)
+        super().__init__(
+            url,
+            batch_max=settings.batch_max,
+            leases=self._file_leases,
+            blobs=open_blobs(settings, beside=path.with_name(f"{path.name}.blobs")),
+            schemas=self._schemas,
+        )
         self._lock = threading.Lock()
-        self._changed = threading.Condition()
-        self._closed = False
         self._cache = StateCache()
         self._keys: dict[str, int] = {}
-        self._schemas = SqliteSchemas(self._writer, self._readers)
-        self.schemas = LocalRegistry(self._schemas)
-        self._codec = Codec(self.schemas)
         self._ways = Ways(
             load=self._load,
             schemas=self.schemas,
@@ -91,46 +86,7 @@ class SqliteLog:
             snapshot_every=settings.snapshot_every_events,
         )
 
-    @property
-    def url(self) -> str:
-        """The URL that opens this log."""
-        return self._url
-
-    @property
-    def leases(self) -> Leases:
-        """The leases of this log's sessions."""
-        return self._leases
-
-    @property
-    def blobs(self) -> BlobStore:
-        """Where bodies above the inline limit are kept."""
-        return self._blobs
-
-    @property
-    def codec(self) -> Codec:
-        """What decodes this log's events."""
-        return self._codec
-
     # --- appending -------------------------------------------------------------------
-
-    def append(self, appends: Sequence[Append]) -> list[Verdict]:
-        """Answer appends, in order; up to `batch_max` of them in one transaction.
-
-        Raises:
-            LogUnavailableError: none of these appends is recorded, or, of more than
-                `batch_max`, only those of the transactions before.
-            LogFormatError: the stored session is not as it was recorded.
-        """
-        verdicts: list[Verdict] = []
-        size = self._settings.batch_max
-        for start in range(0, len(appends), size):
-            try:
-                verdicts.extend(self._transaction(appends[start : start + size]))
-            except LogUnavailableError as error:
-                raise LogUnavailableError(
-                    self._url, error.reason, recorded=start
-                ) from error
-        return verdicts
 
     def _transaction(self, appends: Sequence[Append]) -> list[Verdict]:
         """Admit and record one batch.
@@ -166,8 +122,7 @@ class SqliteLog:
             crash_point("CP_APPEND_AFTER_COMMIT")
             for session_id, change in batch.changes.items():
                 self._cache.put(self._keys[session_id], change.state)
-        with self._changed:
-            self._changed.notify_all()
+        self._wake_followers()
         return batch.verdicts
 
     def _roll_back(self) -> None:
@@ -191,25 +146,6 @@ class SqliteLog:
         add_rows(self._writer, key, change)
 
     # --- reading ---------------------------------------------------------------------
-
-    def events(
-        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
-    ) -> Iterator[Recorded]:
-        """Whole events with after_seq < seq <= upto_seq, in order.
-
-        Raises:
-            LogFormatError: an event that does not decode; those before it were given.
-        """
-        for stored in self._range(session_id, after_seq, upto_seq):
-            yield decoded(self._codec.decode, stored, url=self._url, session_id=session_id)
-
-    def structure(
-        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
-    ) -> Iterator[Recorded]:
-        """The same without content, for folding."""
-        decode = self._codec.decode_structure
-        for stored in self._range(session_id, after_seq, upto_seq):
-            yield decoded(decode, stored, url=self._url, session_id=session_id)
 
     def event_ids(self, session_id: str) -> Iterator[str]:
         """Every event id of a session, in order, read off the bodies undecoded."""
@@ -330,18 +266,6 @@ class SqliteLog:
             )
         )
 
-    def follow(self, session_id: str, *, after_seq: int, timeout_ms: int) -> list[Recorded]:
-        """The next events after a seq, waiting for the first; empty after the time-out."""
-        until_s = time.monotonic() + timeout_ms / 1000
-        while True:
-            events = self.events(session_id, after_seq=after_seq)
-            found = list(islice(events, FOLLOW_MAX_EVENTS))
-            left_s = until_s - time.monotonic()
-            if found or left_s <= 0 or self._closed:
-                return found
-            with self._changed:
-                self._changed.wait(min(left_s, FOLLOW_POLL_MS / 1000))
-
     def sessions(
         self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
     ) -> list[SessionSummary]:
@@ -349,21 +273,16 @@ class SqliteLog:
         with self._readers.lend() as reader:
             return read_summaries(reader, tenant=tenant, status=status, limit=limit)
 
-    def warm_up(self) -> None:
-        """Work out now how to read every schema that this log holds."""
-        self._codec.warm_up(row.schema_id for row in self._schemas.rows())
-
     def close(self) -> None:
         """Close the file and let its leases' locks go; any thread may."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._leases.close()
+            self._file_leases.close()
             self._readers.close()
             self._writer.close()
-        with self._changed:
-            self._changed.notify_all()
+        self._wake_followers()
 
     # --- as it is stored --------------------------------------------------------------
 

@@ -1,12 +1,13 @@
 """What a log keeps, as raw as it keeps it: what `verify` reads and restores rest on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
 from foldline.processors.log import Log, SessionSummary
 from foldline.schemas.codec import Codec
+from foldline.schemas.registry import StoredSchema
 from foldline.schemas.state import SessionState
 
 
@@ -64,6 +65,11 @@ def summary_of(state: SessionState) -> SessionSummary:
     return SessionSummary(*_summary_fields(state))
 
 
+def summary_of_row(row: StoredSession) -> SessionSummary:
+    """What a listing shows of a session that an index knows."""
+    return SessionSummary(*_summary_fields(row))
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something that is not as it was written. seq 0: the session as a whole."""
@@ -71,6 +77,13 @@ class Problem:
     session_id: str
     seq: int
     reason: str
+
+
+def changed_schemas(rows: Iterable[StoredSchema]) -> Iterator[Problem]:
+    """Schemas that are not what they were when they were stored, or not what they say."""
+    for row in rows:
+        if not row.intact or not row.fits:
+            yield Problem("", 0, f"schema {row.schema_id} ({row.name}) was changed")
 
 
 class AuditableLog(Log, Protocol):

@@ -12,7 +12,7 @@ from foldline.errors import (
     UncertainAppendError,
 )
 from foldline.faults import crash_point
-from foldline.producers.appender import Answers, Sent
+from foldline.producers.appender import Answers, Sent, raise_refused
 from foldline.producers.calls import open_calls
 from foldline.producers.identity import fresh_id
 from foldline.producers.model_call import ModelCall
@@ -39,6 +39,11 @@ from foldline.schemas.events import (
     TurnEnded,
 )
 from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import CONFLICT
+
+
+FREEZE_TRIES_MAX = 16
+"""How often a context is built anew because somebody appended before it was frozen."""
 
 
 class Turn:
@@ -168,21 +173,41 @@ class Turn:
         return await self._shaped(await self._frozen(), way)
 
     async def _frozen(self) -> Context:
-        """The context at the head, its stand-ins recorded as they are shown."""
-        context = await self._shaping.built()
-        if not context.stand_ins:
-            return context
-        await self._decide(
-            *(
-                ToolResultProjected(
-                    call_id=shown.call_id, form=shown.form, blocks=shown.blocks
-                )
-                for shown in context.stand_ins
-            )
-        )
+        """The context at the head, its stand-ins recorded as they are shown.
+
+        Only at the head that it was built from: an outcome that comes in between would
+        stand before what is frozen, and nobody would ever show it.
+        """
+        answers: Answers = ()
+        for _ in range(FREEZE_TRIES_MAX):
+            context = await self._shaping.built()
+            if not context.stand_ins:
+                return context
+            answers = await self._owner.attempt(self._freezing(context))
+            if answers[0].verdict.kind != CONFLICT:
+                break
+        raise_refused(answers)
         return await self._shaping.built()
 
+    def _freezing(self, context: Context) -> list[Draft]:
+        drafts: list[Draft] = []
+        for shown in context.stand_ins:
+            event = ToolResultProjected(
+                call_id=shown.call_id, form=shown.form, blocks=shown.blocks
+            )
+            first = [draft.envelope.event_id for draft in drafts[:1]]
+            draft = self._owner.draft(
+                event,
+                turn_id=self.turn_id,
+                expected_seq=None if drafts else context.upto_seq,
+                requires=tuple(first),
+            )
+            drafts.append(draft)
+        return drafts
+
     async def _shaped(self, context: Context, way: Way) -> Context:
+        if self._owner.over:
+            return context  # it rests: nothing is decided here any more
         shaped, parked = await self._shaping.shape(context, way)
         self.parked = parked or self.parked
         return shaped

@@ -21,14 +21,20 @@ QUOTED_MAX = 120
 CACHED_TEXTS = 2_048
 """Texts whose evidence is kept: the same outputs are looked at again and again."""
 
+# None begins within a word, and words are never given back letter by letter: a long
+# text without a blank takes no longer than any other.
 _PATH = re.compile(
-    r"https?://[^\s\"'`<>()\\]+|(?:[~.]{0,2}/|[A-Za-z]:[\\/])?[\w@.+~-]+(?:[\\/][\w@.+~\[\]-]+)+/?"
-    r"|[\w@-]+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,4}\b"
+    r"https?://[^\s\"'`<>()\\]+"
+    r"|(?:(?<![\w@.+~-])(?:[~.]{0,2}/|[A-Za-z]:[\\/])|(?<![\w@.+~-]))"
+    r"[\w@.+~-]++(?:[\\/][\w@.+~\[\]-]++)+/?"
+    r"|(?<![\w@-])[\w@-]++(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,4}\b"
 )
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,:_-]*\d")
-_HASH = re.compile(r"\b(?=[0-9a-f-]*\d)(?=[0-9-]*[a-f])[0-9a-f]{6,}(?:-[0-9a-f]{2,})*\b")
-_USED = re.compile(r"([A-Za-z_]\w{2,})\(|(?<=\.)([A-Za-z_]\w{2,})")
+_HASH = re.compile(
+    r"\b(?=[0-9a-f-]{0,64}\d)(?=[0-9-]{0,64}[a-f])[0-9a-f]{6,}(?:-[0-9a-f]{2,})*\b"
+)
+_USED = re.compile(r"(?<!\w)([A-Za-z_]\w{2,}+)\(|(?<=\.)([A-Za-z_]\w{2,})")
 _QUOTED = re.compile(rf"([\"'`])((?:(?!\1)[^\n\\]){{{QUOTED_MIN},{QUOTED_MAX}}})\1")
 
 

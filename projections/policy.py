@@ -97,7 +97,7 @@ ROOMY = ContextPolicy(
 LEAN = ContextPolicy(
     "lean",
     budget_tokens=40_000,
-    window_tokens=500,
+    window_tokens=250,
     prune_step_tokens=3_000,
     compact_step_tokens=3_000,
     summary_tokens=16_000,

@@ -13,6 +13,9 @@ CHARACTERS_PER_TOKEN = 3
 
 SEPARATOR = " "
 
+COUNTED_CHARACTERS = 32_768
+"""Where it is counted how often a name stands in a text: every name is looked for."""
+
 
 def reference_to(
     text: str,
@@ -53,9 +56,12 @@ def mentions(
         counter: counts tokens.
     """
     named = [one for one in evidence_in(text) if one not in seen]
-    named.sort(key=lambda one: (-text.count(one), text.find(one)))
+    counted = text[:COUNTED_CHARACTERS]
+    # What first stands behind it comes last: -1 becomes the end.
+    places = {one: counted.find(one) % len(text) for one in named}
+    named.sort(key=lambda one: (-counted.count(one), places[one], one))
     quoted = [one for one in quoted_in(text) if one not in seen]
-    quoted.sort(key=lambda one: (-text.count(one), len(one), one))
+    quoted.sort(key=lambda one: (-counted.count(one), len(one), one))
     return within([*named, *quoted], shown=shown, tokens=tokens, counter=counter)
 
 

@@ -147,7 +147,6 @@ async def show_sources(
     def read() -> bytes:
         warm, how = node.warm.sources(state)
         node.metrics.sources.labels(how).inc()
-        node.note_schemas(r.schema_id for r in (*warm.held, *warm.sources.events))
         return pack_sources(wire_of(warm))
 
     return Response(await node.reading.run(read), media_type=SOURCES)

@@ -16,7 +16,7 @@ answer holds what there is room for, and whoever asks reads the rest in parts.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -61,6 +61,8 @@ class WarmContexts:
         self._kept: OrderedDict[str, Warm] = OrderedDict()
         self._left_out: OrderedDict[str, BasePoint] = OrderedDict()
         self._bytes = 0
+        self.schema_ids: set[int] = set()
+        """Schemas of events that were kept, for a client that starts."""
 
     @property
     def kept_sessions(self) -> int:
@@ -90,9 +92,10 @@ class WarmContexts:
             LineageError: as above.
         """
         state = log.state(session_id) if at_seq is None else None
-        warm = self.sources(state).warm if state is not None else None
-        if warm is not None and warm.complete:
-            return warm.sources
+        if state is not None and not self._does_not_fit(state):
+            warm = self.sources(state).warm
+            if warm.complete:
+                return warm.sources
         return sources_of(log, session_id, at_seq=at_seq)
 
     def tend(self, state: SessionState) -> None:
@@ -106,8 +109,12 @@ class WarmContexts:
         if not is_live(state):
             with self._lock:
                 self._drop(state.session_id)
-        elif self._left_out.get(state.session_id) != base_point(state):
+        elif not self._does_not_fit(state):
             self.sources(state)
+
+    def _does_not_fit(self, state: SessionState) -> bool:
+        """Whether it was tried with this base, and was not whole."""
+        return self._left_out.get(state.session_id) == base_point(state)
 
     def _found(self, state: SessionState) -> Found:
         kept = self._kept.get(state.session_id)
@@ -126,6 +133,7 @@ class WarmContexts:
         room = _Room(self._session_bytes - kept.size)
         tail = room.events(Past(self._log, state).each(kept.upto_seq, state.seq))
         texts = room.texts(self._log, text_blobs(tail), known=kept.sources.texts)
+        self._note_schemas(tail)
         return kept.grown(state, tail, texts) if room.complete else None
 
     def _read(self, state: SessionState) -> Warm:
@@ -142,6 +150,7 @@ class WarmContexts:
         room = _Room(self._session_bytes)
         events = room.events(past.each(base_seq, state.seq))
         texts = room.texts(self._log, text_blobs([*set_up, *events]))
+        self._note_schemas([*held, *events])
         in_parts = any(isinstance(recorded.event, SessionCreated) for recorded in held)
         return Warm(
             base_point(state),
@@ -153,6 +162,10 @@ class WarmContexts:
             encode_snapshot(at_base) if at_base and in_parts else b"",
             room.complete,
         )
+
+    def _note_schemas(self, events: Sequence[Recorded]) -> None:
+        with self._lock:
+            self.schema_ids |= {recorded.schema_id for recorded in events}
 
     def _keep(self, state: SessionState, warm: Warm) -> None:
         """Keep it as the last that was asked for, unless a later one is here."""

@@ -19,7 +19,7 @@ from story import Story
 from foldline.cli.failures import exit_code_of, message_of, view_of
 from foldline.errors import FoldlineError
 from foldline.faults import CRASH_POINTS
-from foldline.processors.open_log import KAFKA, SQLITE, open_log
+from foldline.processors.open_log import KAFKA, open_log, path_of
 from foldline.settings import Settings
 
 MAIL_CALL = 5
@@ -86,7 +86,7 @@ def _options() -> argparse.Namespace:
     if bool(options.model_url) != bool(options.model):
         parser.error("--model-url and --model go together")
     if options.log == "memory:":
-        parser.error("--log memory: dies with the first process; give a sqlite: URL")
+        parser.error("--log memory: dies with the first process; name a file's log")
     if options.keep and (options.keep / "repository").exists():
         parser.error(f"--keep {options.keep}: a demo was there before; give a new folder")
     return options
@@ -115,7 +115,7 @@ def look_at(url: str) -> None:
         from foldline.kafka_ready import require_ready
 
         require_ready(cluster_of(settings), settings, say=_say)
-    elif not url.startswith(SQLITE):
+    elif path_of(url) is None:
         with closing(open_log(url)) as log:
             log.state("nobody's")
 

@@ -82,7 +82,8 @@ class Story:
         if state is None:
             self._say("nothing: it died before there was a session")
             return
-        kept = "fsynced" if self._played.scene.url.startswith("sqlite:") else "committed"
+        here = self._played.scene.url.startswith(("sqlite:", "jsonl:"))
+        kept = "fsynced" if here else "committed"
         self._say(f"certain: {state.seq} events, {kept}, and all that they say")
         for call in _open(state):
             self._say(f"unknown: {call.tool} began (#{call.started_seq}); did it happen?")

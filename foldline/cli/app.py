@@ -46,6 +46,7 @@ from foldline.cli.states import state
 from foldline.cli.steering import cancel, steer
 from foldline.cli.tokens import tokens
 from foldline.cli.topics import topics
+from foldline.cli.trace import trace
 from foldline.cli.tree import tree
 from foldline.cli.verify import verify
 from foldline.cli.worker import worker
@@ -95,6 +96,7 @@ for _name, _command in (
     ("fork", fork),
     ("diff", diff),
     ("tree", tree),
+    ("trace", trace),
     ("verify", verify),
     ("replay", replay),
     ("import", import_),

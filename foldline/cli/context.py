@@ -97,13 +97,13 @@ def must_exist(url: str) -> None:
         NoLogError: no file, an empty file, or a memory that nobody has filled.
         SettingsError: a path in the home of nobody.
     """
-    from foldline.processors.open_log import SQLITE, path_of  # late: see above
+    from foldline.processors.open_log import path_of  # late: see above
 
     if url == "memory:":
         raise NoLogError(url, "memory: lasts only as long as one process")
-    if not url.startswith(SQLITE):
-        return  # open_log says what is wrong with it
     path = path_of(url)
+    if path is None:
+        return  # open_log says what is wrong with it
     if path.with_name(f"{path.name}-wal").exists():
         return  # there was one; open_log says what became of it
     if not path.exists():

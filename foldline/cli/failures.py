@@ -26,6 +26,7 @@ from foldline.errors import (
     SessionIdError,
     SessionNotFoundError,
     SettingsError,
+    TraceExportError,
 )
 
 OK = 0
@@ -149,6 +150,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (DecodeError, STORAGE),
     (BlobError, STORAGE),
     (RedactionError, STORAGE),
+    (TraceExportError, STORAGE),
     (OSError, STORAGE),
     (FoldlineError, INTERNAL),
 )

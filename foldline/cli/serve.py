@@ -278,10 +278,10 @@ def uploads_of(settings: "Settings", url: str) -> "Callable[[str], BlobStore]":
 
 
 def _beside(settings: "Settings", url: str) -> Path:
-    from foldline.processors.open_log import SQLITE, path_of  # late: an extra
+    from foldline.processors.open_log import path_of  # late: an extra
 
-    if url.startswith(SQLITE):
-        path = path_of(url)
+    path = path_of(url)
+    if path is not None:
         return path.with_name(f"{path.name}{UPLOADS}")
     return settings.state_dir / "serve" / UPLOADS
 

@@ -3,14 +3,19 @@
 import stat
 from pathlib import Path
 
+import pytest
+
 from foldline.processors.open_log import open_log
 from foldline.settings import Settings
 
 
-def test_a_new_log_and_its_blobs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_a_new_log_and_its_blobs_are_readable_by_their_owner_only(
+    tmp_path: Path, kind: str
+) -> None:
     """Also where the umask would let everybody read."""
     folder = tmp_path / "new"
-    log = open_log(f"sqlite:///{folder / 'sessions.db'}", settings=Settings())
+    log = open_log(f"{kind}:///{folder / 'sessions.db'}", settings=Settings())
     try:
         log.blobs.put(b"a secret" * 10_000)
         log.leases.renew("s", epoch=1, writer="w", ttl_ms=1_000)

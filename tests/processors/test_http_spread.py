@@ -10,6 +10,7 @@ from foldline.errors import AnotherNodeError, LogUnavailableError, RefusedReques
 from foldline.processors.http_calls import Calls
 from foldline.processors.http_reads import HttpReads
 from foldline.processors.http_spread import SpreadReads, urls_of
+from foldline.processors.http_wire import unpack_events
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_log import wall_clock
 from foldline.projections.service_node import Standing
@@ -91,6 +92,23 @@ def test_every_session_is_read_at_its_own_node(log: MemoryLog, reads: SpreadRead
         assert list(reads.stored_snapshots(name)) == list(log.stored_snapshots(name))
     assert reads.state("nobody") is None
     assert list(reads.stored_events("nobody")) == []
+
+
+def test_what_a_context_is_built_from_comes_from_the_sessions_node(
+    log: MemoryLog, reads: SpreadReads, ranges: list[Range]
+) -> None:
+    """In one piece; after a change of ranges, and where there is none, in parts."""
+    stories = told(log)
+    for story in stories:
+        found = reads.sources(story.session_id, min_seq=3)
+        assert found is not None
+        assert (found.base_seq, found.upto_seq) == (0, 3)
+        assert list(unpack_events(found.events)) == list(
+            log.stored_events(story.session_id)
+        )
+    assert reads.sources("nobody") is None
+    ranges[0].served, ranges[1].served = ranges[1].served, ranges[0].served
+    assert reads.sources(stories[0].session_id) is None
 
 
 def test_what_goes_over_all_sessions_has_each_of_them_once(

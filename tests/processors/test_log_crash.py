@@ -12,7 +12,7 @@ import pytest
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
 from foldline.testing import LogStory
-from foldline.testing.samples import said
+from foldline.testing.samples import created, said
 
 CHILD = Path(__file__).with_name("appending_child.py")
 SESSION = "crashed"
@@ -38,9 +38,9 @@ def said_of(said_lines: list[tuple[str, str]], word: str) -> list[str]:
     return [rest for found, rest in said_lines if found == word]
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/sessions.db"
+@pytest.fixture(params=["sqlite", "jsonl"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"{request.param}:///{tmp_path}/deep/er/sessions.db"
 
 
 @pytest.mark.parametrize("nth", [1, 2, 7])
@@ -58,6 +58,51 @@ def test_a_writer_killed_at_a_commit_loses_nothing_that_was_acknowledged(
     log = open_log(url)
     there = list(log.event_ids(SESSION))
     assert there == (sent if last_is_there else acked)
+    assert verify(log).ok
+    log.close()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("point", "last_is_there"),
+    [
+        ("CP_JSONL_HALF_WRITTEN", False),
+        ("CP_JSONL_BEFORE_SYNC", True),
+        ("CP_JSONL_BEFORE_MARKER", True),
+    ],
+)
+def test_a_writer_of_lines_killed_within_a_write_leaves_them_whole_or_set_aside(
+    tmp_path: Path, point: str, nth: int, *, last_is_there: bool
+) -> None:
+    url = f"jsonl:///{tmp_path}/sessions.jsonl"
+    code, lines = run("append", url, SESSION, "9", FOLDLINE_CRASH_AT=f"{point}:{nth}")
+    assert code == -signal.SIGKILL
+    sent, acked = said_of(lines, "sent"), said_of(lines, "acked")
+    assert len(sent) == len(acked) + 1 == nth
+    log = open_log(url)
+    assert list(log.event_ids(SESSION)) == (sent if last_is_there else acked)
+    assert verify(log).ok
+    log.close()
+    torn = list((tmp_path / "sessions.jsonl.torn").glob("torn-*"))
+    assert len(torn) == (not last_is_there)
+    story = LogStory(log := open_log(url), session_id=SESSION)
+    if story.seq:
+        story.when(said()).then("ACCEPTED", seq=nth + last_is_there)
+    log.close()
+
+
+@pytest.mark.parametrize("point", ["CP_JSONL_HALF_WRITTEN", "CP_JSONL_BEFORE_MARKER"])
+def test_a_killed_writer_of_lines_holds_nobody_up_who_has_the_log_open(
+    tmp_path: Path, point: str
+) -> None:
+    url = f"jsonl:///{tmp_path}/sessions.jsonl"
+    log = open_log(url)
+    story = LogStory(log, session_id=SESSION).given(created())
+    run("append", url, "another", "9", FOLDLINE_CRASH_AT=f"{point}:3")
+    assert len(list(log.event_ids("another"))) == 2, "of the third nobody knows yet"
+    story.when(said()).then("ACCEPTED", seq=2)
+    there = 2 if point == "CP_JSONL_HALF_WRITTEN" else 3
+    assert len(list(log.event_ids("another"))) == there
     assert verify(log).ok
     log.close()
 
@@ -97,8 +142,7 @@ def test_a_writer_killed_anywhere_loses_nothing_that_was_acknowledged(
     log.close()
 
 
-def test_a_killed_creation_leaves_a_log_or_none(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/deep/er/sessions.db"
+def test_a_killed_creation_leaves_a_log_or_none(url: str, tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, str(CHILD), "append", url, SESSION, "1000000"],
         stdout=subprocess.PIPE,

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from foldline.errors import NewerFormatError
+from foldline.processors.machine_log import MachineLog
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_log import open_log
-from foldline.processors.sqlite_log import SqliteLog
+from foldline.processors.stored import AuditableLog
 from foldline.processors.verify import verify
 from foldline.schemas.avsc import event_schema
 from foldline.schemas.events import UnknownEvent, UserMessage
@@ -23,11 +24,10 @@ UNKNOWN = json.dumps(NEWER | {"foldline_type": "Telepathy"})
 NEXT_VERSION = json.dumps(NEWER | {"foldline_schema_version": 2})
 
 
-@pytest.fixture(params=["memory:", "sqlite:///"])
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryLog | SqliteLog]:
+@pytest.fixture(params=["memory:", "sqlite:///", "jsonl:///"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AuditableLog]:
     url = request.param
     log = open_log(url if url == "memory:" else f"{url}{tmp_path}/sessions.db")
-    assert isinstance(log, MemoryLog | SqliteLog)
     yield log
     log.close()
 
@@ -40,8 +40,9 @@ def from_a_newer_writer(story: LogStory, *, version: int = 1) -> Append:
 
 
 def test_an_event_of_an_unknown_type_keeps_its_place_and_its_bytes(
-    log: MemoryLog | SqliteLog,
+    log: AuditableLog,
 ) -> None:
+    assert isinstance(log, MemoryLog | MachineLog)
     log.schemas.add(UNKNOWN)
     story = LogStory(log).given(created(MIRRORED))
     append = from_a_newer_writer(story)
@@ -55,12 +56,13 @@ def test_an_event_of_an_unknown_type_keeps_its_place_and_its_bytes(
     assert verify(log).ok
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
 def test_a_newer_version_of_a_known_type_is_refused_and_never_rewritten(
-    tmp_path: Path,
+    tmp_path: Path, kind: str
 ) -> None:
-    url = f"sqlite:///{tmp_path}/sessions.db"
+    url = f"{kind}:///{tmp_path}/sessions.db"
     newer = open_log(url)
-    assert isinstance(newer, SqliteLog)
+    assert isinstance(newer, MachineLog)
     newer.schemas.add(NEXT_VERSION)
     story = LogStory(newer, session_id="s").given(created(MIRRORED))
     story.send([from_a_newer_writer(story, version=2)]).then("ACCEPTED", seq=2)

@@ -1,4 +1,4 @@
-"""Two logs that take the same appends answer, hold and fold the same, to the byte."""
+"""Logs that take the same appends answer, hold and fold the same, to the byte."""
 
 import shutil
 import tempfile
@@ -26,15 +26,17 @@ OFTEN = Settings(snapshot_every_events=3, batch_max=4)
 
 
 @contextmanager
-def two_logs() -> Generator[tuple[AuditableLog, AuditableLog, str]]:
-    """A log in memory and one in a file, with clocks that tick alike."""
+def logs() -> Generator[tuple[AuditableLog, list[AuditableLog]]]:
+    """A log in memory and two in files, with clocks that tick alike."""
     folder = Path(tempfile.mkdtemp())
-    url = f"sqlite:///{folder}/sessions.db"
-    open_log(url).close()
+    urls = [f"{kind}:///{folder}/{kind}" for kind in ("sqlite", "jsonl")]
+    for url in urls:
+        open_log(url).close()
     memory = open_log("memory:", settings=OFTEN, clock=ticking())
-    file = open_log(url, settings=OFTEN, clock=ticking())
-    yield memory, file, url
-    file.close()
+    files = [open_log(url, settings=OFTEN, clock=ticking()) for url in urls]
+    yield memory, files
+    for file in files:
+        file.close()
     shutil.rmtree(folder)
 
 
@@ -59,26 +61,30 @@ def test_the_same_appends_give_the_same_answers_bytes_and_states(
 ) -> None:
     story = beginning + rest
     story += [story[number] for number in resent if number < len(story)]
-    with two_logs() as (memory, file, url):
+    with logs() as (memory, files):
         for part in parts(story, cuts):
-            assert memory.append(part) == file.append(part)
+            verdicts = memory.append(part)
+            assert [file.append(part) for file in files] == [verdicts, verdicts]
         bodies = [event.body for event in memory.stored_events(SESSION)]
-        assert [event.body for event in file.stored_events(SESSION)] == bodies
         state = memory.state(SESSION)
         assert state is not None
-        assert file.state(SESSION) == state
+        for file in files:
+            assert [event.body for event in file.stored_events(SESSION)] == bodies
+            assert file.state(SESSION) == state
         folded = initial(SESSION)
-        for recorded in file.structure(SESSION):
+        for recorded in files[0].structure(SESSION):
             folded = replay(folded, [recorded])
-            for log in (memory, file):
+            for log in (memory, *files):
                 kept = log.state(SESSION, at_seq=recorded.seq)
                 assert kept is not None
                 assert kept == folded
                 assert state_hash(kept) == state_hash(folded)
-        again = open_log(url, settings=OFTEN)
-        assert again.state(SESSION) == state
-        assert wrong(again) == wrong(memory) == []
-        again.close()
+        for file in files:
+            again = open_log(file.url, settings=OFTEN)
+            assert again.state(SESSION) == state
+            assert again.sessions() == memory.sessions()
+            assert wrong(again) == wrong(memory) == []
+            again.close()
 
 
 def wrong(log: AuditableLog) -> list[Problem]:
@@ -96,9 +102,10 @@ def parts(story: Sequence[Append], cuts: set[int]) -> Iterator[Sequence[Append]]
 
 
 def test_a_batch_above_the_limit_is_several_transactions_in_order() -> None:
-    with two_logs() as (memory, file, _):
-        story = LogStory(file, session_id=SESSION).given(created())
+    with logs() as (memory, files):
+        memory.append([creation := make_append(SESSION, created(), known_seq=0)])
+        story = LogStory(memory, session_id=SESSION)
         batch = [story.append(said(str(n)), known_seq=1) for n in range(10)]
-        memory.append([make_append(SESSION, created(), known_seq=0)])
-        assert [verdict.seq for verdict in file.append(batch)] == list(range(2, 12))
-        assert [verdict.seq for verdict in memory.append(batch)] == list(range(2, 12))
+        for log in (memory, *files):
+            log.append([creation])
+            assert [verdict.seq for verdict in log.append(batch)] == list(range(2, 12))

@@ -140,7 +140,8 @@ def test_what_is_no_usable_log_is_told_and_left_as_it_is(
     [
         ("kafka://user@localhost:9092", "credentials go into"),
         ("kafka:localhost:9092", "kafka://host:port"),
-        ("jsonl:log.jsonl", "not in this version"),
+        ("jsonl:", "jsonl:///path"),
+        ("jsonl://host/log", "jsonl:///path"),
         ("postgres://x", "memory:, sqlite:///path"),
         ("sqlite:///", "sqlite:///path"),
         ("sessions.db", "sqlite:///path"),

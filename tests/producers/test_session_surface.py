@@ -21,6 +21,7 @@ def test_the_public_names_are_these_and_no_others() -> None:
         "Toolbox",
         "Turn",
         "connect",
+        "read_event_tool",
     ]
 
 

@@ -180,17 +180,18 @@ class Teller:
 
 
 class Careful(Teller):
-    """Cuts no message in two, and takes back neither twice nor what came into force."""
+    """Cuts no message in two, rewinds once, and takes back nothing that came into force."""
 
     ends: tuple[int, ...] = ()
+    rewound: bool = False
 
     def cut(self) -> int:
         return self.ends[-1 - self.numbers(min(len(self.ends), 4))]
 
     def rewind(self) -> None:
-        to_seq = self.cut()
-        self.tell(HistoryRewound(to_seq=to_seq))
-        self.ends = tuple(end for end in self.ends if end <= to_seq)
+        if not self.rewound:
+            super().rewind()
+            self.rewound = True
 
     def set_up(self) -> None:
         super().set_up()

@@ -1,0 +1,136 @@
+"""Sends spans to an OTLP/HTTP receiver: bounded requests, patient over an outage.
+
+Sending again is safe: the ids of spans follow from the log, so that a store that keeps
+one span per id has each once.
+"""
+
+import gzip
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import httpx2
+
+from foldline.errors import TraceExportError
+from foldline.projections.otlp import Encoder
+from foldline.projections.spans import Span
+
+PATH = "/v1/traces"
+
+REQUEST_TIMEOUT_MS = 10_000
+"""How long one request may take."""
+RETRY_FOR_MS = 60_000
+"""For how long a request is repeated before the receiver counts as away."""
+BACKOFF_MS = 200
+"""How long the first repetition waits; each further one twice as long."""
+BACKOFF_MAX_MS = 10_000
+"""The longest pause, whatever the receiver asks for."""
+
+_AGAIN = frozenset({429, 502, 503, 504})
+"""Statuses after which OTLP has a sender repeat the same request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of some spans: how many went out, how many of them were not taken."""
+
+    spans: int = 0
+    rejected: int = 0
+    reason: str = ""
+
+    def __add__(self, other: "Sent") -> "Sent":
+        return Sent(
+            self.spans + other.spans,
+            self.rejected + other.rejected,
+            other.reason or self.reason,
+        )
+
+
+class OtlpSender:
+    """A connection to one receiver.
+
+    Args:
+        url: The receiver, with or without /v1/traces.
+        encoder: Makes the requests.
+        headers: Of every request, for who asks for credentials.
+        retry_for_ms: How long an outage is waited for, each time.
+        sleep: Waits for some seconds; returns early where the work is to stop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        encoder: Encoder,
+        *,
+        headers: Mapping[str, str] | None = None,
+        retry_for_ms: int = RETRY_FOR_MS,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        base = url.rstrip("/")
+        self.url = base if base.endswith(PATH) else base + PATH
+        self._encoder = encoder
+        self._retry_for_ms = retry_for_ms
+        self._sleep = sleep
+        self._client = httpx2.Client(
+            headers=dict(headers or {})
+            | {"content-type": "application/x-protobuf", "content-encoding": "gzip"},
+            timeout=REQUEST_TIMEOUT_MS / 1000,
+            follow_redirects=False,  # credentials go nowhere else
+        )
+
+    def send(self, spans: Sequence[Span]) -> Sent:
+        """Send spans, in as many requests as they need.
+
+        Raises:
+            TraceExportError: the receiver is away, or will not have them. What was sent
+                before may be there; all of it can be sent again.
+        """
+        sent = Sent(len(spans))
+        for body in self._encoder.requests(spans):
+            sent += self._post(gzip.compress(body, mtime=0))
+        return sent
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def _post(self, body: bytes) -> Sent:
+        """One request, repeated while an outage lasts that may end."""
+        give_up_s = time.monotonic() + self._retry_for_ms / 1000
+        pause_ms = BACKOFF_MS
+        while True:
+            try:
+                answer = self._client.post(self.url, content=body)
+            except httpx2.TransportError as error:
+                reason, after_ms = f"{type(error).__name__}: {error}", 0
+            except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+                raise TraceExportError(self.url, str(error), retryable=False) from error
+            else:
+                if answer.is_success:
+                    return self._taken(answer.content)
+                reason, after_ms = f"status {answer.status_code}", _after_ms(answer)
+                if answer.status_code not in _AGAIN:
+                    raise TraceExportError(self.url, reason, retryable=False)
+            wait_ms = max(after_ms, random.uniform(pause_ms / 2, pause_ms))  # noqa: S311
+            if time.monotonic() + wait_ms / 1000 > give_up_s:
+                raise TraceExportError(self.url, reason, retryable=True)
+            self._sleep(wait_ms / 1000)
+            pause_ms = min(pause_ms * 2, BACKOFF_MAX_MS)
+
+    def _taken(self, answer: bytes) -> Sent:
+        """What a receiver says that it did not take; an answer in other words is a yes."""
+        rejected, reason = self._encoder.rejected(answer)
+        return Sent(0, rejected, reason)
+
+
+def headers_of(text: str) -> dict[str, str]:
+    """The headers of OTEL_EXPORTER_OTLP_HEADERS: name=value, with commas between."""
+    pairs = (pair.partition("=") for pair in text.split(",") if "=" in pair)
+    return {name.strip().lower(): unquote(value.strip()) for name, _, value in pairs}
+
+
+def _after_ms(answer: httpx2.Response) -> int:
+    said = answer.headers.get("retry-after", "")
+    return min(int(said) * 1000, BACKOFF_MAX_MS) if said.isdecimal() else 0

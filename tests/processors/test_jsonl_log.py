@@ -1,0 +1,26 @@
+"""The log of JSON lines passes the contract, alone and shared."""
+
+from pathlib import Path
+
+import pytest
+
+from foldline.processors.batch import Clock
+from foldline.processors.open_log import open_log, wall_clock
+from foldline.processors.stored import AuditableLog
+from foldline.testing import LogContract, MachineLogContract
+from foldline.testing.verdict_contract import MakeLog
+
+
+class TestJsonlLog(LogContract):
+    @pytest.fixture
+    def make_log(self, tmp_path: Path) -> MakeLog:
+        def make(*, clock: Clock = wall_clock) -> AuditableLog:
+            return open_log(f"jsonl:///{tmp_path}/sessions.jsonl", clock=clock)
+
+        return make
+
+
+class TestSharedJsonlLog(MachineLogContract):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"jsonl:///{tmp_path}/sessions.jsonl"
