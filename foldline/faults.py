@@ -15,6 +15,10 @@ Those of a log of JSON lines stand within the write of a batch (`CP_JSONL_HALF_W
 before its sync (`CP_JSONL_BEFORE_SYNC`), and before it may be read
 (`CP_JSONL_BEFORE_MARKER`).
 
+Those of a consumer that counts metrics stand behind a batch of records
+(`CP_METRICS_AFTER_POLL`) and around and within the transaction that stores counts and
+positions (`CP_METRICS_BEFORE_COMMIT`, `CP_METRICS_IN_COMMIT`, `CP_METRICS_AFTER_COMMIT`).
+
 The crash points of a worker stand at the numbered steps of its batch:
 
 | crash point | stands |
@@ -95,6 +99,10 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_RESTORE_AFTER_OFFSET",
         "CP_RESTORE_AFTER_REFOLD",
         "CP_CUT_BEFORE_SETTLE",
+        "CP_METRICS_AFTER_POLL",
+        "CP_METRICS_BEFORE_COMMIT",
+        "CP_METRICS_IN_COMMIT",
+        "CP_METRICS_AFTER_COMMIT",
     }
 )
 

@@ -234,6 +234,8 @@ class Settings(BaseSettings):
     """The same for all tokens of a tenant together."""
     health_port: int = Field(default=0, ge=-1, le=65_535)
     """The port of a worker's health and metrics; 0: any free one, -1: none."""
+    redaction_rules: Path | None = None
+    """A file with rules and known values beside the default ones (TOML)."""
     import_record_max_bytes: _Size = 64 * 1024 * 1024
     """The longest line that an importer takes in; a longer one is rejected."""
 

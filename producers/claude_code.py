@@ -16,7 +16,7 @@ from foldline.producers.claude_code_detect import first_session
 from foldline.producers.claude_code_mapping import Mapping
 from foldline.producers.claude_code_records import SYSTEM
 from foldline.producers.detect import check_format
-from foldline.producers.import_run import OnProgress, Origin, run_import
+from foldline.producers.import_run import OnProgress, origin_of, run_import
 from foldline.producers.importing import ImportReport, read_pieces
 from foldline.producers.mirror import Mirror
 from foldline.producers.prepare import Redacts
@@ -48,7 +48,7 @@ def import_file(
     limit = settings.import_record_max_bytes
     if check:
         check_format(path, SYSTEM, record_max_bytes=limit)
-    origin = Origin(SYSTEM, path)
+    origin = origin_of(SYSTEM, path, redactor)
     first = first_session(path, record_max_bytes=limit)
 
     def begin(mirror: Mirror, report: ImportReport) -> Mapping:

@@ -34,7 +34,7 @@ from foldline.producers.link import (
 from foldline.producers.mirrored import MirroredSession
 from foldline.producers.owned import OwnedSession, Session
 from foldline.producers.prepare import Preparer, Redacts, blocks_of
-from foldline.producers.redaction import Redactor, key_of_log
+from foldline.producers.redaction_file import redactor_for
 from foldline.producers.session import Said, View
 from foldline.producers.shaping import NamedPolicy
 from foldline.producers.tools import Toolbox
@@ -63,9 +63,9 @@ def connect(
     """A client of the log at `url`, to be entered with `async with`.
 
     Args:
-        url: `sqlite:///path`, `memory:`, `kafka://host:port` or `https://service`;
-            FOLDLINE_URL, or this user's own database, where not given. A log that is
-            open already is used and not closed.
+        url: `sqlite:///path`, `jsonl:///path`, `memory:`, `kafka://host:port` or
+            `https://service`; FOLDLINE_URL, or this user's own database, where not given.
+            A log that is open already is used and not closed.
         settings: limits and times; from FOLDLINE_... where not given.
         redactor: what replaces secrets before anything is recorded; the default rules,
             with a key kept beside the log, where not given.
@@ -129,8 +129,8 @@ class Client:
         if isinstance(log, str):
             log = open_log(log, settings=self._settings)
         log.warm_up()
-        redactor = self._redactor or Redactor(key_of_log(log.url))
         settings = self._settings
+        redactor = self._redactor or redactor_for(log.url, settings.redaction_rules)
         return Link(
             log=log,
             writer=self.writer,

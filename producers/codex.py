@@ -15,7 +15,7 @@ from foldline.producers.codex_forks import copied_from
 from foldline.producers.codex_mapping import Mapping
 from foldline.producers.codex_records import SYSTEM, Record
 from foldline.producers.detect import LOOKED_AT_MAX, check_format
-from foldline.producers.import_run import OnProgress, Origin, run_import
+from foldline.producers.import_run import OnProgress, origin_of, run_import
 from foldline.producers.importing import ImportReport, read_pieces
 from foldline.producers.json_fields import Json
 from foldline.producers.mirror import Mirror
@@ -43,7 +43,7 @@ def import_file(
     limit = settings.import_record_max_bytes
     if check:
         check_format(path, SYSTEM, record_max_bytes=limit)
-    origin = Origin(SYSTEM, path)
+    origin = origin_of(SYSTEM, path, redactor)
     session_id, head = _session(path, limit)
     copied = copied_from(log, path, head, record_max_bytes=limit)
 

@@ -111,15 +111,23 @@ class Compacting:
 
     async def _try(self, wanted: Wanted, summariser: Summariser, reason: str) -> str:
         name = f"{SHAPING}{fresh_id()}"
+        try:
+            return await self._from_start_to_end(name, wanted, summariser, reason)
+        except asyncio.CancelledError:
+            # What was sent is recorded all the same. Where it has ended this is refused.
+            failed = CompactionFailed(compaction_id=name, reason="cancelled")
+            await self._owner.attempt([self._owner.draft(failed, turn_id=self._turn_id)])
+            raise
+
+    async def _from_start_to_end(
+        self, name: str, wanted: Wanted, summariser: Summariser, reason: str
+    ) -> str:
         if not await self._start(name, wanted, reason):
             return STALE
         crash_point("CP_COMPACTION_AFTER_STARTED")
         try:
             blocks = await self._summary(wanted, summariser)
         except (FencedError, LogError, AppendRefusedError):
-            raise
-        except asyncio.CancelledError:
-            await self._fail(name, "cancelled")
             raise
         except Exception as error:  # noqa: BLE001 - whatever a summariser raises
             said = f"{summariser.strategy}: {type(error).__name__}: {error}"

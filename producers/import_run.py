@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from foldline.processors.log import Log
 from foldline.producers.importing import ImportReport, Piece
 from foldline.producers.mirror import Mirror
 from foldline.producers.prepare import Preparer, Redacts
+from foldline.schemas.blocks import text_block, text_of
+from foldline.schemas.events import UserMessage
 from foldline.settings import Settings
 
 OnProgress = Callable[[int, int, ImportReport], None]
@@ -33,15 +35,25 @@ Begin = Callable[[Mirror, ImportReport], Maps]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What is imported: a format, and the file that everything of it is read from."""
+    """What is imported: a format, and the file that everything of it is read from.
+
+    `stream` names the source in every fact: the path, without the secrets in it.
+    """
 
     system: str
     path: Path
+    stream: str
 
-    @property
-    def stream(self) -> str:
-        """The name of the source in every fact."""
-        return str(self.path.resolve())
+
+def origin_of(system: str, path: Path, redactor: Redacts) -> Origin:
+    """The origin of a file.
+
+    Raises:
+        RedactionError: the redactor cannot tell whether a secret is in the path.
+    """
+    said = UserMessage(message_id="", blocks=(text_block(str(path.resolve())),))
+    redacted, _ = redactor.redact_event(said)
+    return Origin(system, path, text_of(cast("UserMessage", redacted).blocks))
 
 
 def run_import(

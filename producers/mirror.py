@@ -135,6 +135,7 @@ class Mirror:
 
     def _skip(self, session: _Session, draft: Draft, seq: int) -> None:
         """It is stored: so is its redaction, unless a crash came in between."""
+        self._preparer.remember(draft)
         envelope = draft.envelope
         redaction = derived_id("redaction", envelope.session_id, envelope.event_id)
         stored = session.unseen.pop(_number(redaction), 0)

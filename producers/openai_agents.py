@@ -11,7 +11,7 @@ from pathlib import Path
 
 from foldline.processors.log import Log
 from foldline.producers.detect import check_format
-from foldline.producers.import_run import OnProgress, Origin, run_import
+from foldline.producers.import_run import OnProgress, origin_of, run_import
 from foldline.producers.importing import ImportReport
 from foldline.producers.mirror import Mirror
 from foldline.producers.openai_agents_mapping import Mapping, pieces_of
@@ -42,7 +42,7 @@ def import_file(
     if check:
         check_format(path, SYSTEM, record_max_bytes=limit)
     document = read_document(path, record_max_bytes=limit)
-    origin = Origin(SYSTEM, path)
+    origin = origin_of(SYSTEM, path, redactor)
 
     def begin(mirror: Mirror, report: ImportReport) -> Mapping:
         return Mapping(mirror, report, stream=origin.stream, document=document)

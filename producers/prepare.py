@@ -4,7 +4,8 @@
 2. *Clean*: lone surrogates become U+FFFD.
 3. *Lift* binary media out of data URLs, so that no text rule mangles it.
 4. *Redact*: before the hash, before a blob, before the first durable byte. It fails
-   closed: an event that the redactor could not judge is not recorded.
+   closed: an event that the redactor could not judge is not recorded. A secret that
+   begins in the record before is known by its beginning.
 5. *Hash* the arguments of a call as they will be stored.
 6. *Store* media, and bodies above the inline limit, as blobs.
 7. *Encode*.
@@ -16,8 +17,9 @@ import base64
 import binascii
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import rfc8785
@@ -26,6 +28,7 @@ from foldline.errors import AnswerRefusedError, EncodeError
 from foldline.processors.admission import MAX_CONTENT_BYTES
 from foldline.processors.blobs import BlobStore
 from foldline.producers.identity import derived_id
+from foldline.producers.redaction_streams import Tails
 from foldline.schemas.blocks import Blob, Block, Blocks, Body, clean_text, text_of
 from foldline.schemas.codec import clean_record, encode_content
 from foldline.schemas.envelope import Envelope
@@ -98,6 +101,19 @@ class Preparer:
     redactor: Redacts
     blobs: BlobStore
     inline_max_bytes: int
+    tails: Tails = field(default_factory=Tails)
+
+    def remember(self, draft: Draft) -> None:
+        """Take note of an event that is recorded already and not prepared again."""
+        self.tails.remember(draft.envelope, _cleaned(draft.event))
+
+    def _redacted(
+        self, envelope: Envelope, event: KnownEvent
+    ) -> tuple[KnownEvent, Mapping[str, int]]:
+        rest, ends = self.tails.continued(envelope, event, self.redactor)
+        self.tails.remember(envelope, event)
+        redacted, counts = self.redactor.redact_event(rest)
+        return redacted, Counter(counts) + Counter(ends)
 
     def prepare(self, draft: Draft) -> list[Prepared]:
         """The draft's append, and that of its RedactionApplied if there is one.
@@ -110,7 +126,7 @@ class Preparer:
         event = _cleaned(_checked(draft.event))
         media: dict[bytes, bytes] = {}
         event = _each_block(event, lambda block: _lift_media(block, media))
-        event, counts = self.redactor.redact_event(event)
+        event, counts = self._redacted(draft.envelope, event)
         event = _hashed(event)
         for data in media.values():
             self.blobs.put(data)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from foldline.processors.log import Log
 from foldline.producers.prepare import Draft, Preparer, check_edit
-from foldline.producers.redaction import Redactor, key_of_log
+from foldline.producers.redaction_file import redactor_for
 from foldline.schemas.events import KnownEvent
 from foldline.schemas.recorded import Append
 from foldline.settings import Settings
@@ -16,7 +16,7 @@ def preparer_of(log: Log, settings: Settings) -> Callable[[Append], Sequence[App
 
     It refuses a grant that would be stored with other arguments (`check_edit`).
     """
-    redactor = Redactor(key_of_log(log.url))
+    redactor = redactor_for(log.url, settings.redaction_rules)
     preparer = Preparer(redactor, log.blobs, settings.inline_max_bytes)
     lock = threading.Lock()
 

@@ -21,9 +21,13 @@ from pathlib import Path
 from typing import cast
 
 from foldline.errors import RedactionError
+from foldline.producers.redaction_engines import Finds
 from foldline.producers.redaction_fields import is_content, redacted_record
 from foldline.producers.redaction_json import redacted_json
-from foldline.producers.redaction_rules import DEFAULT_RULES, Rule
+from foldline.producers.redaction_known import REGISTERED_MIN
+from foldline.producers.redaction_rule import Rule
+from foldline.producers.redaction_rules import DEFAULT_RULES
+from foldline.producers.redaction_streams import TAIL_CHARS
 from foldline.producers.redaction_text import WITHHELD, TextRedactor, is_placeholder
 from foldline.producers.redaction_values import secret_by_name
 from foldline.schemas.blocks import Block
@@ -31,11 +35,14 @@ from foldline.schemas.events import KnownEvent
 from foldline.schemas.record import Record
 from foldline.settings import default_data_dir
 
-REGISTERED_MIN = 6
-"""Registered values shorter than this, in characters, would match by accident."""
-
 NESTED_MAX = 4
 """How deep JSON inside strings of JSON is taken apart."""
+
+SHORT_CHARS = 32
+"""Of strings that are no longer than this, those without a secret are remembered."""
+
+CLEAN_MAX = 4_096
+"""How many of them."""
 
 KEY_BYTES = 32
 
@@ -53,6 +60,8 @@ class Redactor:
         key: what placeholders are keyed with; without one they are stable within this
             process only. `key_of_log` keeps one beside a log.
         rules: what a secret looks like.
+        engines: what else looks for secrets, behind the port of
+            `foldline.producers.redaction_engines`.
         enabled: False lets everything through.
     """
 
@@ -61,13 +70,18 @@ class Redactor:
         key: bytes | None = None,
         rules: Sequence[Rule] = DEFAULT_RULES,
         *,
+        engines: Sequence[Finds] = (),
         enabled: bool = True,
     ) -> None:
-        self._text = TextRedactor(os.urandom(KEY_BYTES) if key is None else key, rules)
+        key = os.urandom(KEY_BYTES) if key is None else key
+        self._text = TextRedactor(key, rules, engines)
+        self._clean: set[str] = set()
         self._enabled = enabled
 
     def register(self, value: str, name: str) -> None:
-        """Replace this value wherever it occurs: plain, JSON-escaped or URL-encoded.
+        """Replace this value wherever it occurs, however it is written.
+
+        As JSON, a URL, base64 and hex write it, and as two of these in each other do.
 
         Raises:
             RedactionError: the value is too short to be told from ordinary text.
@@ -75,6 +89,7 @@ class Redactor:
         if len(value) < REGISTERED_MIN:
             raise RedactionError(name, f"shorter than {REGISTERED_MIN} characters")
         self._text.register(value, name)
+        self._clean.clear()
 
     def redact_text(self, text: str) -> tuple[str, Mapping[str, int]]:
         """The text without secrets, and how often each rule fired.
@@ -86,9 +101,27 @@ class Redactor:
         if not self._enabled:
             return text, counts
         try:
-            return _Pass(self._text).said(text, counts), counts
+            return _Pass(self._text, self._clean).said(text, counts), counts
         except Exception as error:  # noqa: BLE001 - fails closed, whatever it was
             raise _failed(error) from None
+
+    def redact_rest(self, before: str, text: str) -> tuple[str, Mapping[str, int]]:
+        """The text without the end of a secret that begins in what stood before it.
+
+        Of both, TAIL_CHARS are looked at.
+
+        Raises:
+            RedactionError: the engine failed; the text may not be recorded.
+        """
+        counts: Counter[str] = Counter()
+        if not self._enabled:
+            return text, counts
+        head, behind = text[:TAIL_CHARS], text[TAIL_CHARS:]
+        try:
+            rest = self._text.redact_rest(before[-TAIL_CHARS:], head, counts)
+        except Exception as error:  # noqa: BLE001 - fails closed, whatever it was
+            raise _failed(error) from None
+        return rest + behind, counts
 
     def redact_event(self, event: KnownEvent) -> tuple[KnownEvent, Mapping[str, int]]:
         """The event without secrets in what anybody said, and how often each rule fired.
@@ -100,17 +133,21 @@ class Redactor:
         if not self._enabled:
             return event, counts
         try:
-            redacted = redacted_record(event, _Pass(self._text), counts)
+            redacted = redacted_record(event, _Pass(self._text, self._clean), counts)
         except Exception as error:  # noqa: BLE001 - fails closed, whatever it was
             raise _failed(error) from None
         return cast("KnownEvent", redacted), counts
 
 
 class _Pass:
-    """One pass over an event: how deep in JSON inside JSON it is."""
+    """One pass over an event: how deep in JSON inside JSON it is.
 
-    def __init__(self, text: TextRedactor) -> None:
+    `clean` are short strings in which there is nothing, like the names of fields.
+    """
+
+    def __init__(self, text: TextRedactor, clean: set[str]) -> None:
         self._text = text
+        self._clean = clean
         self._depth = 0
 
     def said(self, text: str, counts: Counter[str]) -> str:
@@ -123,7 +160,21 @@ class _Pass:
                 self._depth -= 1
             if redacted is not None:
                 return redacted
-        return self._text.redact(text, counts)
+        return (
+            self._short(text, counts)
+            if len(text) <= SHORT_CHARS
+            else (self._text.redact(text, counts))
+        )
+
+    def _short(self, text: str, counts: Counter[str]) -> str:
+        if text in self._clean:
+            return text
+        redacted = self._text.redact(text, counts)
+        if redacted == text:
+            if len(self._clean) >= CLEAN_MAX:
+                self._clean.clear()
+            self._clean.add(text)
+        return redacted
 
     def named(self, name: str, value: str, counts: Counter[str]) -> str | None:
         """A value replaced because of its name; None where the name says nothing."""

@@ -6,6 +6,9 @@ One pass:
 2. a span inside a placeholder is dropped, one that overlaps a placeholder takes it in;
 3. each span is replaced.
 
+Rules look at the text as it is, and at what is left of it when encodings are taken off
+(`foldline.producers.redaction_views`); of what base64 hides the whole code is replaced.
+
 Passes go on until one finds nothing, so that redacting twice is redacting once.
 """
 
@@ -13,15 +16,16 @@ import bisect
 import hashlib
 import hmac
 import itertools
-import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from urllib.parse import quote
 
-from foldline.producers.redaction_rules import Rule
+from foldline.producers.redaction_anchors import anchors_of
+from foldline.producers.redaction_engines import Finds
+from foldline.producers.redaction_known import Known, label_of
+from foldline.producers.redaction_rule import Rule
 from foldline.producers.redaction_values import is_reference
+from foldline.producers.redaction_views import LAYERS_MAX, goes_on, hidden_in, layers_of
 
 PLACEHOLDER = re.compile(r"‹(?:secret:[a-z0-9-]{1,40}:[0-9a-f]{8}|redaction-failed)›")
 WITHHELD = "‹redaction-failed›"
@@ -30,7 +34,11 @@ WITHHELD = "‹redaction-failed›"
 PASSES_MAX = 16
 """How often a text is gone over: replacing one secret may lay open another."""
 
-_LABEL = re.compile(r"[^a-z0-9]+")
+NEAR_CHARS = 16
+"""What begins so soon behind the border of two texts is looked for in both together."""
+
+_MASK = "‹"
+_APART = "\n--\n\n"
 _Place = tuple[int, int]
 _Span = tuple[int, int, str]
 
@@ -38,27 +46,25 @@ _Span = tuple[int, int, str]
 class TextRedactor:
     """Finds and replaces secrets in plain text, by rules and by registered values."""
 
-    def __init__(self, key: bytes, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self, key: bytes, rules: Sequence[Rule], engines: Sequence[Finds] = ()
+    ) -> None:
         self._key = key
         self._rules = tuple(rules)
-        exact = [rule for rule in self._rules if rule.exact_case]
-        self._any_exact = _any_of(exact)
-        self._any_lowered = _any_of([rule for rule in self._rules if rule not in exact])
-        self._registered: dict[str, tuple[str, str]] = {}
-        self._known: re.Pattern[str] | None = None
+        self._exact = anchors_of(self._rules, exact_case=True)
+        self._lowered = anchors_of(self._rules, exact_case=False)
+        self._everywhere = [rule for rule in self._rules if not rule.anchors]
+        self._engines = tuple(engines)
+        self._known = Known()
 
     def register(self, value: str, label: str) -> None:
-        """Replace this value wherever it occurs: plain, JSON-escaped or URL-encoded."""
-        clean = _LABEL.sub("-", label.lower()).strip("-")[:40] or "registered"
-        for form in _forms(value):
-            self._registered[form] = (clean, value)
-        longest_first = sorted(self._registered, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, longest_first)))
+        """Replace this value wherever it occurs, however it is written."""
+        self._known.add(value, label)
 
     def placeholder(self, label: str, secret: str) -> str:
         """What stands for a secret: the same for the same secret under the same key."""
         data = secret.encode("utf-8", "surrogatepass")
-        digest = hmac.new(self._key, data, hashlib.sha256).hexdigest()
+        digest = hmac.digest(self._key, data, hashlib.sha256).hex()
         return f"‹secret:{label}:{digest[:8]}›"
 
     def redact(self, text: str, counts: Counter[str]) -> str:
@@ -73,8 +79,8 @@ class TextRedactor:
     def redact_parts(self, parts: Sequence[str], counts: Counter[str]) -> list[str]:
         """Texts that belong together, without secrets that run over their borders.
 
-        Such a secret's placeholder stands where it begins. Secrets within one part are
-        left to `redact`.
+        Such a secret's placeholder stands where it begins. One right behind a border may
+        be known only by what stands before it. The others are left to `redact`.
         """
         borders: list[int] = []
         for part in parts[:-1]:
@@ -83,11 +89,29 @@ class TextRedactor:
         crossing = [
             (start, end, label)
             for start, end, label in self._spans(joined)
-            if any(start < border < end for border in borders)
+            if any(start < border + NEAR_CHARS and border < end for border in borders)
         ]
         if not crossing:
             return list(parts)
         return self._cut(joined, [*borders, len(joined)], crossing, counts)
+
+    def redact_rest(self, before: str, text: str, counts: Counter[str]) -> str:
+        """A text without the ends of secrets that begin in what stood before it.
+
+        Where what stood before it ends in a whole secret, the text may be a new sentence.
+        """
+        border = len(before)
+        whole = any(end == border for _, end, _ in self._spans(before))
+        at_least = border + NEAR_CHARS if whole and not goes_on(text) else border
+        joined = before + text
+        rest = border
+        said = ""
+        for start, end, label in self._spans(joined):
+            if start < border + NEAR_CHARS and at_least < end:
+                secret = self._counted(joined[start:end], label, counts)
+                said += joined[rest : max(start, rest)] + secret
+                rest = end
+        return said + joined[rest:]
 
     def _cut(
         self, joined: str, ends: list[int], spans: list[_Span], counts: Counter[str]
@@ -121,13 +145,15 @@ class TextRedactor:
 
     def _counted(self, found: str, label: str, counts: Counter[str]) -> str:
         counts[label] += 1
-        _, secret = self._registered.get(found, (label, found))
-        return self.placeholder(label, secret)
+        return self.placeholder(label, self._known.secret_of(found) or found)
 
     def _spans(self, text: str) -> list[_Span]:
         """What to replace: in order, apart from each other, no placeholder among them."""
-        kept = [m.span() for m in PLACEHOLDER.finditer(text)] if "‹" in text else []
-        found = sorted(self._found(text, kept), key=lambda span: (span[0], -span[1]))
+        found = [*self._found(text, LAYERS_MAX), *self._by_engines(text)]
+        if not found:
+            return []
+        kept = [match.span() for match in PLACEHOLDER.finditer(text)]
+        found.sort(key=lambda span: (span[0], -span[1]))
         merged: list[_Span] = []
         for start, end, label in found:
             if merged and start < merged[-1][1]:
@@ -137,56 +163,78 @@ class TextRedactor:
                 merged.append((start, end, label))
         return list(_around(merged, kept)) if kept else merged
 
-    def _found(self, text: str, kept: list[_Place]) -> Iterator[_Span]:
-        if self._known is not None:
-            for match in self._known.finditer(text):
-                yield (*match.span(), self._registered[match[0]][0])
+    def _found(self, text: str, layers: int) -> Iterator[_Span]:
+        """What is in a text, and in what is left of it without up to so many layers."""
+        text = _masked(text)
+        yield from self._known.spans(text)
+        yield from self._by_rules(text)
+        if layers == 0:
+            return
+        hidden = list(hidden_in(text))
+        if hidden:
+            yield from self._hidden(hidden, layers - 1)
+        for layer in layers_of(text):
+            for start, end, label in self._found(layer.text, layers - 1):
+                yield (*layer.original_span(start, end), label)
+
+    def _hidden(self, hidden: list[tuple[int, int, str]], layers: int) -> Iterator[_Span]:
+        """The codes in whose text there is something: gone over together, as one text."""
+        ends = list(itertools.accumulate(len(text) + len(_APART) for *_, text in hidden))
+        together = _APART.join(text for *_, text in hidden)
+        for start, end, label in self._found(together, layers):
+            first = bisect.bisect_right(ends, start)
+            for begin, stop, _ in hidden[first : bisect.bisect_left(ends, end) + 1]:
+                yield begin, stop, label
+
+    def _by_rules(self, text: str) -> Iterator[_Span]:
         lowered = _lowered(text)
-        has_exact = self._any_exact.search(text) is not None
-        has_lowered = self._any_lowered.search(lowered) is not None
-        for rule in self._rules:
-            if not (has_exact if rule.exact_case else has_lowered):
-                continue
+        possible = self._exact.possible_in(text) | self._lowered.possible_in(lowered)
+        for place, anchor in sorted(possible):
+            rule = self._rules[place]
             hay = text if rule.exact_case else lowered
-            for anchor in rule.anchors:
-                if (at := hay.find(anchor)) >= 0:
-                    yield from _at_anchors(rule, anchor, at, hay, text, kept)
+            if (at := hay.find(anchor)) >= 0:
+                yield from _at_anchors(rule, anchor, at, hay, text)
+        for rule in self._everywhere:
+            yield from _anywhere(rule, text)
+
+    def _by_engines(self, text: str) -> Iterator[_Span]:
+        for engine in self._engines:
+            for found in engine.find(text):
+                label = label_of(found.kind)
+                at = text.find(found.value)
+                while found.value and at >= 0:
+                    yield at, at + len(found.value), label
+                    at = text.find(found.value, at + len(found.value))
 
 
-def _any_of(rules: Sequence[Rule]) -> re.Pattern[str]:
-    """Finds out in one search that a text has no anchor of any of these rules."""
-    anchors = {anchor for rule in rules for anchor in rule.anchors}
-    return re.compile(_tree(sorted(anchors)) or "(?!)")
+def _masked(text: str) -> str:
+    """The text with nothing to find in its placeholders, every character at its place."""
+    return PLACEHOLDER.sub(_mask, text) if _MASK in text else text
 
 
-def _tree(words: Sequence[str]) -> str:
-    """A pattern of some words that tries each letter once, not each word."""
-    if "" in words:
-        return ""
-    branches: list[str] = []
-    for letter, group in itertools.groupby(words, key=lambda word: word[0]):
-        branches.append(re.escape(letter) + _tree([word[1:] for word in group]))
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+def _mask(match: re.Match[str]) -> str:
+    return _MASK * len(match[0])
 
 
-def _at_anchors(
-    rule: Rule, anchor: str, at: int, hay: str, text: str, kept: list[_Place]
-) -> Iterator[_Span]:
+def _anywhere(rule: Rule, text: str) -> Iterator[_Span]:
+    for match in rule.pattern.finditer(text):
+        if rule.check is None or rule.check(match):
+            yield (*match.span("s"), rule.name)
+
+
+def _at_anchors(rule: Rule, anchor: str, at: int, hay: str, text: str) -> Iterator[_Span]:
     while at >= 0:
         after = at + 1
-        match = None if _inside(at, kept) else rule.pattern.match(text, at)
-        if match is not None and (rule.check is None or rule.check(match)):
+        match = rule.pattern.match(text, at)
+        if match is not None:
             start, end = match.span("s")
-            end = end if rule.extend is None else rule.extend(match)
-            yield start, end, rule.name
-            after = max(after, end)
+            if text[start] == _MASK and not text[start:end].strip(_MASK):
+                after = end
+            elif rule.check is None or rule.check(match):
+                end = end if rule.extend is None else rule.extend(match)
+                yield start, end, rule.name
+                after = max(after, end)
         at = hay.find(anchor, after)
-
-
-def _inside(at: int, kept: list[_Place]) -> bool:
-    """Whether a place is in a placeholder: what stands there is no name of anything."""
-    index = bisect.bisect_right(kept, (at, sys.maxsize)) - 1
-    return index >= 0 and kept[index][0] <= at < kept[index][1]
 
 
 def _around(spans: list[_Span], kept: list[_Place]) -> Iterator[_Span]:
@@ -208,14 +256,7 @@ def _lowered(text: str) -> str:
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered
-    return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-
-
-def _forms(value: str) -> Iterator[str]:
-    yield value
-    yield json.dumps(value)[1:-1]
-    yield json.dumps(value, ensure_ascii=False)[1:-1]
-    yield quote(value, safe="")
+    return text.replace("\u0130", "i").lower()  # the only one that grows
 
 
 def is_placeholder(value: str) -> bool:

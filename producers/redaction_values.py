@@ -36,9 +36,16 @@ _STOP_WORDS = (
     *("redacted", "xxxx", "***", "...", "sample", "notset", "not-set", "not_set"),
     *("undefined", "insert", "replace", "foobar", "lorem"),
 )
+_STOPS = re.compile("|".join(map(re.escape, _STOP_WORDS)))
 _DIGIT = re.compile(r"\d")
 _WORDS = re.compile(r"[A-Za-z]{1,24}(?:[-_.][A-Za-z]{1,24}){0,8}[:,.!?]?")
 _CODE = re.compile(r"[\w.]{1,80}[(\[]|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,6}$")
+_TERM = re.compile(
+    r"(?:base|sha|md|utf|argon|oauth|http|aes|rsa|ed|hmac|pbkdf|bcrypt|scrypt|v|rfc|iso|x)"
+    r"[-_]?\d[\w.-]{0,40}|[a-z]{1,24}(?:-[a-z0-9]{1,24}){1,6}|\d{1,9}[-_.a-z%]{0,24}"
+    r"|[\w-]{1,80}(?:\.[A-Za-z][\w-]{0,40}){1,6}",
+    re.IGNORECASE,
+)
 _EMPTY = frozenset(
     {
         *("null", "none", "nil", "true", "false", "undefined", "yes", "no", "on", "off"),
@@ -50,8 +57,9 @@ _EMPTY = frozenset(
 
 def entropy(text: str) -> float:
     """Shannon entropy in bits per character."""
-    shares = [text.count(letter) / len(text) for letter in set(text)]
-    return -sum(share * math.log2(share) for share in shares)
+    counts = [text.count(letter) for letter in set(text)]
+    length = len(text)
+    return math.log2(length) - sum(n * math.log2(n) for n in counts if n > 1) / length
 
 
 def is_reference(value: str) -> bool:
@@ -59,9 +67,14 @@ def is_reference(value: str) -> bool:
     begin = value[:JUDGED_MAX].lower()
     return (
         begin in _EMPTY
-        or any(word in begin for word in _STOP_WORDS)
+        or _STOPS.search(begin) is not None
         or _REFERENCE.match(begin) is not None
     )
+
+
+def is_term(value: str) -> bool:
+    """Whether a sentence that says `the token is ...` more likely goes on with a term."""
+    return _TERM.fullmatch(value[:JUDGED_MAX].rstrip(".!?*")) is not None
 
 
 def looks_secret(value: str, *, certain: bool = False) -> bool:
@@ -127,6 +140,7 @@ def secret_by_name(name: str, value: str) -> bool:
     return is_certain(name) or looks_secret(value)
 
 
+@lru_cache(maxsize=4096)
 def is_certain(name: str) -> bool:
     """Whether a name can hardly stand for anything but a secret."""
     variable = name.isupper() and name.endswith("_TOKEN")

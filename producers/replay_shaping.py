@@ -5,7 +5,7 @@ in the record, and a model perhaps made a summary. So the recorded steps are tak
 their targets and their cut found again in the replay's own events.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from foldline.producers.ownership import Ownership
 from foldline.producers.replay_script import Script
@@ -15,6 +15,8 @@ from foldline.projections.context import SUMMARY, Context, Message, Sources
 from foldline.projections.recording import SHAPING
 from foldline.projections.shaping import RULE
 from foldline.schemas.events import (
+    AnyEvent,
+    AssistantMessage,
     CompactionCompleted,
     ContextPruned,
     KnownEvent,
@@ -37,36 +39,37 @@ class RecordedShaping:
         steps = [r for r in self._script.shaping_upto(bound) if _is_shaping(r)]
         pruned = [r.event for r in steps if isinstance(r.event, ContextPruned)]
         compacted = [r.event for r in steps if isinstance(r.event, CompactionCompleted)]
+        if not steps:
+            return context
+        own = await self._own_ids()
         events: list[KnownEvent] = []
         if compacted:
             # What the last one left is what there is; those before it are within it.
-            events += self._compaction(compacted[-1], context, bound)
-        events += [await self._pruning(event) for event in pruned]
-        if not events:
-            return context
+            events += self._compaction(compacted[-1], context, bound, own)
+        events += [
+            event.model_copy(update={"targets": _mapped(event.targets, own)})
+            for event in pruned
+        ]
         drafts = [self._owner.draft(event, turn_id=self._turn_id) for event in events]
         await self._owner.decide(drafts)
         return await way.build()
 
-    async def _pruning(self, pruned: ContextPruned) -> ContextPruned:
-        """The same of the replay's calls: arguments are named by their request's id."""
-        call_of = {
-            recorded.envelope.event_id: recorded.event.call_id
+    async def _own_ids(self) -> dict[str, str]:
+        """Of recorded events that the harness made again: the ids that they have here."""
+        made = {_name_of(r.event): r.envelope.event_id for r in await self._owner.events()}
+        return {
+            recorded.envelope.event_id: made[name]
             for recorded in self._script.recording.events
-            if isinstance(recorded.event, ToolCallRequested)
+            for name in [_name_of(recorded.event)]
+            if name and name in made
         }
-        own = {
-            recorded.event.call_id: recorded.envelope.event_id
-            for recorded in await self._owner.events()
-            if isinstance(recorded.event, ToolCallRequested)
-        }
-        targets = tuple(
-            own.get(call_of.get(target, ""), target) for target in pruned.targets
-        )
-        return pruned.model_copy(update={"targets": targets})
 
     def _compaction(
-        self, recorded: CompactionCompleted, context: Context, bound: int
+        self,
+        recorded: CompactionCompleted,
+        context: Context,
+        bound: int,
+        own: Mapping[str, str],
     ) -> list[KnownEvent]:
         """The same with the cut before as many messages; none where they are not there."""
         recording = self._script.recording
@@ -76,9 +79,28 @@ class RecordedShaping:
         places = _places(context.messages)
         if stay >= len(places):
             return []
-        to_seq = places[-stay] - 1 if stay else context.upto_seq
-        changed = {"to_seq": to_seq, "base_seq": context.upto_seq, "kept": ()}
+        changed = {
+            "to_seq": places[-stay] - 1 if stay else context.upto_seq,
+            "base_seq": context.upto_seq,
+            "kept": _mapped(recorded.kept, own),
+        }
         return [recorded.model_copy(update=changed)]
+
+
+def _name_of(event: AnyEvent) -> str:
+    """What a harness's own event is called in the record and in a replay alike."""
+    match event:
+        case ToolCallRequested(call_id=call_id):
+            return f"call {call_id}"
+        case AssistantMessage(model_call_id=str() as call_id, part=part):
+            return f"answer {call_id} {part}"
+        case _:
+            return ""
+
+
+def _mapped(names: Iterable[str], own: Mapping[str, str]) -> tuple[str, ...]:
+    """Ids of the record as they are here; most are the same."""
+    return tuple(own.get(name, name) for name in names)
 
 
 def _is_shaping(recorded: Recorded) -> bool:

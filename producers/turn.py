@@ -41,7 +41,6 @@ from foldline.schemas.events import (
 from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import CONFLICT
 
-
 FREEZE_TRIES_MAX = 16
 """How often a context is built anew because somebody appended before it was frozen."""
 

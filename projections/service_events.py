@@ -224,7 +224,7 @@ def type_of_schema(node: Node, schema_id: int) -> str:
 
 @router.get("/schemas")
 async def list_schemas(node: Serving, caller: Reader) -> dict[str, str]:  # noqa: ARG001 - who may read
-    """List the schemas of events that are asked for here, by their ids in this log."""
+    """List the schemas of events that were asked for here, by their ids in this log."""
     texts = node.log.codec.schema_of
     known = node.schema_ids | node.warm.schema_ids
     return {str(number): texts(number) for number in sorted(known)}

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from foldline.producers.client import connect
-from foldline.testing.context_contract import TIGHT, step
+from foldline.testing.context_kit import TIGHT, step
 
 SESSION = "compacting"
 STEPS = 6

@@ -23,6 +23,7 @@ from foldline.schemas.blocks import text_of
 from foldline.schemas.events import CompactionCompleted
 
 TO_SEQ = 100
+NOTES = ("mind the database", "and the network", "no mocks", "be quick", "go on")
 
 
 def read(arguments: dict[str, Any], context: ToolContext) -> str:
@@ -53,6 +54,8 @@ async def experiment(url: str) -> dict[str, object]:
         tools = Toolbox(Tool(read, effect="READ_ONLY"), foldline.read_event_tool(owned))
         await owned.declare(tools)
         async with owned.turn("look at every file") as turn:
+            for said in NOTES:
+                await owned.message(said)
             while (await owned.state()).seq < TO_SEQ + 20:
                 seq = (await owned.state()).seq
                 await call(turn, tools, "read", f'{{"path": "tests/{seq}.py"}}')
@@ -81,7 +84,12 @@ def main() -> int:
     found = asyncio.run(experiment(sys.argv[1] if len(sys.argv) > 1 else "memory:"))
     for name, value in found.items():
         print(f"{name:<16} {value}")
-    kept = found["originals_kept"] and found["read_again"] and found["goal_shown"]
+    kept = (
+        found["compacted"] == f"1 to {TO_SEQ}"
+        and found["originals_kept"]
+        and found["read_again"]
+        and found["goal_shown"]
+    )
     return 0 if kept else 1
 
 

@@ -34,10 +34,12 @@ from foldline.cli.failures import (
 )
 from foldline.cli.fork import fork
 from foldline.cli.imports import import_
+from foldline.cli.metrics import metrics
 from foldline.cli.output import Output
 from foldline.cli.recovery import recovery
 from foldline.cli.rejected import rejected
 from foldline.cli.replay import replay
+from foldline.cli.scan import scan
 from foldline.cli.schemas import schemas
 from foldline.cli.serve import serve
 from foldline.cli.sessions import sessions
@@ -98,6 +100,8 @@ for _name, _command in (
     ("tree", tree),
     ("trace", trace),
     ("verify", verify),
+    ("scan", scan),
+    ("metrics", metrics),
     ("replay", replay),
     ("import", import_),
     ("serve", serve),

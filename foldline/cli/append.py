@@ -111,7 +111,7 @@ def append_draft(
     from foldline.producers.prepare import Preparer, check_edit
     from foldline.schemas.recorded import Append
 
-    redactor = redactor_of(log)
+    redactor = redactor_of(log, settings)
     check_edit(draft.event, redactor)
     preparer = Preparer(redactor, log.blobs, settings.inline_max_bytes)
     appends = [

@@ -112,11 +112,11 @@ def must_exist(url: str) -> None:
         raise NoLogError(url, f"{path} is empty")
 
 
-def redactor_of(log: "Log") -> "Redactor":
+def redactor_of(log: "Log", settings: "Settings") -> "Redactor":
     """What takes secrets out of all that this command records in a log."""
-    from foldline.producers.redaction import Redactor, key_of_log  # late: see above
+    from foldline.producers.redaction_file import redactor_for  # late: see above
 
-    return Redactor(key_of_log(log.url))
+    return redactor_for(log.url, settings.redaction_rules)
 
 
 def find_session(log: "Log", wanted: str) -> str:

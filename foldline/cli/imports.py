@@ -106,7 +106,7 @@ def _import_all(context: Context, paths: tuple[Path, ...], format_: str | None) 
     imported = Imported()
     settings = context.settings()
     with context.writing() as log:
-        redactor = redactor_of(log)
+        redactor = redactor_of(log, settings)
         for path, named in _files(paths):
             try:
                 report = import_file(

@@ -22,4 +22,4 @@ def test_events_1_to_100_are_compacted_and_stay_readable(
         runpy.run_path(str(SCRIPT), run_name="__main__")
     printed = capsys.readouterr().out
     assert ended.value.code == 0, printed
-    assert "compacted        1 to " in printed
+    assert "compacted        1 to 100" in printed

@@ -21,7 +21,7 @@ from foldline.processors.verify import verify
 from foldline.producers.claude_code import import_file
 from foldline.producers.detect import OTHERS, check_format, detect
 from foldline.producers.redaction import WITHHELD, Redactor
-from foldline.producers.redaction_rules import Rule
+from foldline.producers.redaction_rule import Rule
 from foldline.schemas.blocks import Blob, text_of
 from foldline.schemas.codec import encode_content
 from foldline.schemas.events import (

@@ -10,7 +10,7 @@ import pytest
 
 from foldline.producers.client import connect
 from foldline.schemas.events import CompactionCompleted, CompactionStarted, ContextPruned
-from foldline.testing.context_contract import TIGHT, TOOLS, check, recorded, step, text_of
+from foldline.testing.context_kit import TIGHT, TOOLS, check, recorded, step, text_of
 from tests.compacting import SESSION
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from foldline.schemas.events import (
     ModelCallStarted,
     Usage,
 )
-from foldline.testing.context_contract import step, text_of
+from foldline.testing.context_kit import step, text_of
 
 POLICY = ContextPolicy("p", window_tokens=50, summary_tokens=300)
 

@@ -20,7 +20,8 @@ from foldline.producers.redaction import (
     withheld,
 )
 from foldline.producers.redaction_fields import is_content
-from foldline.producers.redaction_rules import DEFAULT_RULES, Rule
+from foldline.producers.redaction_rule import Rule
+from foldline.producers.redaction_rules import DEFAULT_RULES
 from foldline.schemas.blocks import Blob, Block, json_block, text_block
 from foldline.schemas.events import (
     EVENT_TYPES,

@@ -9,7 +9,7 @@ import pytest
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_rules import DEFAULT_RULES
 
-RULES_MAX = 40
+RULES_MAX = 64
 
 # Made up, and put together here so that no scanner takes this file for a leak.
 WORD = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8"

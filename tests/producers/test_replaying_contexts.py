@@ -1,6 +1,6 @@
 """Sessions whose contexts were made smaller, replayed: the record's own steps are done."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from foldline.producers.replaying import replay
 from foldline.projections.policy import ContextPolicy
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import CompactionCompleted, ContextPruned
-from foldline.testing.context_contract import COMPACTS, TIGHT, TOOLS
+from foldline.testing.context_kit import COMPACTS, TIGHT, TOOLS
 from tests.harness import client
 
 
@@ -26,6 +26,7 @@ class Reader:
     summarises: bool = False
     steps: int = 8
     compacts_itself: bool = False
+    pins: bool = False
     summaries: list[Question] = field(default_factory=list[Question])
 
     async def ask(self, question: Question) -> ModelResponse:
@@ -46,11 +47,14 @@ class Reader:
             if inputs is None
             else [opening.blocks for opening in inputs.turns()]
         )
-        number = 0
+        number, policy = 0, self.policy
         for said in openings:
             async with session.turn(said) as turn:
-                for _ in range(self.steps):
-                    context = await turn.context(policy=self.policy)
+                for step in range(self.steps):
+                    context = await turn.context(policy=policy)
+                    if self.pins and step == 1:
+                        answer = next(m for m in context.messages if m.role == "assistant")
+                        policy = replace(policy, pinned=answer.event_ids)
                     async with turn.model_call(context, model="m", provider="p") as call:
                         path = f'{{"path": "src/{number}.py", "why": "{"long " * 90}"}}'
                         request = ToolRequest("read", path)
@@ -72,6 +76,7 @@ def log() -> Log:
     [
         Reader(),
         Reader(COMPACTS),
+        Reader(COMPACTS, pins=True),
         Reader(COMPACTS, summarises=True),
         Reader(ContextPolicy("full"), compacts_itself=True),
         Reader(TIGHT, compacts_itself=True, summarises=True),
@@ -87,7 +92,7 @@ async def test_a_replay_shows_the_model_what_it_was_shown(log: Log, reader: Read
         if isinstance(r.event, (CompactionCompleted, ContextPruned))
     ]
     assert steps
-    again = Reader(reader.policy, reader.summarises, compacts_itself=reader.compacts_itself)
+    again = replace(reader, summaries=[])
     report = await replay(log, owned.session_id, again.run)
     assert report.divergence is None, report.divergence
     assert not report.ended

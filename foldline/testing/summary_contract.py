@@ -1,0 +1,131 @@
+"""How a compaction goes on, and how it fails: a part of `ContextContract`."""
+
+import asyncio
+
+import pytest
+
+from foldline.errors import UncertainAppendError
+from foldline.processors.log import Log
+from foldline.producers.client import connect
+from foldline.schemas.events import (
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
+    HistoryRewound,
+    KnownEvent,
+    MessageRetracted,
+)
+from foldline.testing.context_kit import (
+    COMPACTS,
+    Endless,
+    Meanwhile,
+    Scripted,
+    check,
+    events_of,
+    step,
+    text_of,
+)
+
+
+class SummaryContract:
+    """Part of `ContextContract`, which gives the fixture `log`."""
+
+    @pytest.mark.parametrize(
+        ("said", "reason"),
+        [
+            (ValueError("no model here"), "ValueError: no model here"),
+            ("", "the summary is empty"),
+            ("far too long " * 2_000, "stands for"),
+        ],
+    )
+    async def test_a_summariser_that_fails_is_recorded_and_extracts_are_taken(
+        self, log: Log, said: str | Exception, reason: str
+    ) -> None:
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=COMPACTS)
+            owned.summarise_by(Scripted(said))
+            async with owned.turn("look around") as turn:
+                for name in "abc":
+                    await step(turn, ("read", f'{{"path": "src/{name}.py"}}'))
+                context = await step(turn, words="done")
+            failed = (await events_of(owned, CompactionFailed))[0]
+            assert reason in failed.reason
+            begun = await events_of(owned, CompactionStarted)
+            assert begun[1].reason == "budget: scripted/1 failed"
+            (completed, *_) = await events_of(owned, CompactionCompleted)
+            assert completed.strategy == "extractive/1"
+            assert completed.token_after < completed.token_before
+            assert "Summary of events" in text_of(context)
+
+    async def test_facts_stand_behind_whatever_a_summariser_says(self, log: Log) -> None:
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=COMPACTS)
+            scripted = Scripted("all went well")
+            async with owned.turn("go") as turn:
+                await step(turn, ("fail", "{}"))
+                await step(turn, ("read", '{"path": "src/a.py"}'))
+                await step(turn, words="done")
+                assert await turn.compact(summariser=scripted)
+                context = await turn.context()
+            assert "1 times" in scripted.asked[0].facts
+            shown = text_of(context)
+            assert "all went well" in shown
+            assert "no such target" in shown
+
+    @pytest.mark.parametrize("taken_back", ["rewound", "retracted"])
+    async def test_a_history_that_changes_meanwhile_is_planned_anew(
+        self, log: Log, taken_back: str
+    ) -> None:
+        """What somebody takes back while a summary is made is not in it."""
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=COMPACTS)
+            async with owned.turn("go") as turn:
+                await step(turn, ("read", '{"path": "src/a.py"}'))
+                seq = (await owned.state()).seq
+                message_id = await owned.message("FORGET THIS")
+                await step(turn, ("read", '{"path": "src/b.py"}'))
+                await step(turn, ("read", '{"path": "src/c.py"}'))
+                event: KnownEvent = HistoryRewound(to_seq=seq)
+                if taken_back == "retracted":
+                    event = MessageRetracted(message_ids=(message_id,))
+                summariser = Meanwhile(owned, event)
+                await turn.compact(summariser=summariser)
+                context = await turn.context()
+            check(context)
+            assert "FORGET THIS" not in text_of(context)
+            (failed, *_) = await events_of(owned, CompactionFailed)
+            assert "changed" in failed.reason
+            assert (await owned.state()).open_compaction is None
+
+    async def test_an_uncertain_end_is_closed_by_the_next_context(self, log: Log) -> None:
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=COMPACTS)
+            async with owned.turn("go") as turn:
+                await step(turn, ("read", '{"path": "src/a.py"}'))
+                await step(turn, words="x")
+                with pytest.raises(UncertainAppendError):
+                    await turn.compact(
+                        summariser=Scripted(UncertainAppendError(log.url, "lost"))
+                    )
+                assert (await owned.state()).open_compaction is not None
+                assert await turn.compact()
+            (failed,) = await events_of(owned, CompactionFailed)
+            assert failed.reason == "left open"
+
+    async def test_a_compaction_that_is_cancelled_is_closed(self, log: Log) -> None:
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=COMPACTS)
+            async with owned.turn("go") as turn:
+                await step(turn, ("read", '{"path": "src/a.py"}'))
+                await step(turn, words="x")
+                waiting = asyncio.create_task(turn.compact(summariser=Endless()))
+                async for found in owned.follow():
+                    if found.type == "CompactionStarted":
+                        break
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                check(await turn.context())
+            (failed,) = await events_of(owned, CompactionFailed)
+            assert failed.reason == "cancelled"
+            assert (await owned.state()).open_compaction is None

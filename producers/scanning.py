@@ -1,0 +1,167 @@
+"""Looking once more, with newer rules, for secrets in what is stored. Nothing is changed.
+
+Everything that an event says is gone over as if it were recorded now, and beyond that its
+ids and names, what goes back to a provider, and the blobs that it refers to. Files beside
+a log (a spool, a log file) are looked at as bytes. What is found is named by its kind and
+its place; what it is, is never said.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from foldline.errors import BlobError
+from foldline.processors.log import Log
+from foldline.producers.redaction import Redactor
+from foldline.schemas.blocks import Blob
+from foldline.schemas.events import UnknownEvent, type_of
+from foldline.schemas.record import Record
+from foldline.schemas.recorded import Recorded
+
+FILE_CHARS = 1024 * 1024
+"""How much of a file is looked at at once."""
+
+OVERLAP_CHARS = 16 * 1024
+"""How much of it is looked at twice, so that no secret is cut by its border."""
+
+LISTED_MAX = 10_000
+"""How many findings a report lists; beyond that they are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A kind of secret at a place, and how often: never what it is.
+
+    Where: `event`, `structure` (ids, names, what goes back to a provider), `blob`
+    (`sha256` says which) or `file` (`path`).
+    """
+
+    where: str
+    rule: str
+    count: int
+    session_id: str = ""
+    seq: int = 0
+    event_type: str = ""
+    sha256: str = ""
+    path: str = ""
+
+
+@dataclass(slots=True)
+class ScanReport:
+    """What was looked at and what was found; `unread` are blobs that could not be."""
+
+    sessions: int = 0
+    events: int = 0
+    blobs: int = 0
+    files: int = 0
+    found: int = 0
+    findings: list[Finding] = field(default_factory=list[Finding])
+    unread: list[str] = field(default_factory=list[str])
+
+    def add(self, finding: Finding) -> None:
+        """Count a finding, and list it while there is room."""
+        self.found += finding.count
+        if len(self.findings) < LISTED_MAX:
+            self.findings.append(finding)
+
+
+class Scanner:
+    """Goes over sessions and files with one redactor; each blob is looked at once."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._blobs: set[bytes] = set()
+        self.report = ScanReport()
+
+    def session(self, log: Log, session_id: str) -> None:
+        """Look at every event of a session, and at its blobs.
+
+        Raises:
+            RedactionError: the redactor failed.
+            LogError: the session cannot be read.
+        """
+        self.report.sessions += 1
+        for recorded in log.events(session_id):
+            self.report.events += 1
+            self._event(log, session_id, recorded)
+
+    def _event(self, log: Log, session_id: str, recorded: Recorded) -> None:
+        event = recorded.event
+        name = type_of(event)
+        said: Counter[str] = Counter()
+        if not isinstance(event, UnknownEvent):
+            said.update(self._redactor.redact_event(event)[1])
+        around: Counter[str] = Counter()
+        for text in _strings((event, recorded.envelope)):
+            around.update(self._redactor.redact_text(text)[1])
+        for where, counts in (("event", said), ("structure", around - said)):
+            for rule, count in sorted(counts.items()):
+                self.report.add(Finding(where, rule, count, session_id, recorded.seq, name))
+        for blob in _blobs(event):
+            self._blob(log, blob, session_id, recorded.seq, name)
+
+    def _blob(self, log: Log, blob: Blob, session_id: str, seq: int, name: str) -> None:
+        if blob.sha256 in self._blobs:
+            return
+        self._blobs.add(blob.sha256)
+        sha256 = blob.sha256.hex()
+        try:
+            data = log.blobs.get(blob.sha256)
+        except BlobError:
+            self.report.unread.append(sha256)
+            return
+        self.report.blobs += 1
+        counts = self._redactor.redact_text(data.decode("utf-8", "replace"))[1]
+        for rule, count in sorted(counts.items()):
+            self.report.add(
+                Finding("blob", rule, count, session_id, seq, name, sha256=sha256)
+            )
+
+    def file(self, path: Path) -> None:
+        """Look at a file as bytes, whatever it is.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        self.report.files += 1
+        counts: Counter[str] = Counter()
+        for text in _pieces(path):
+            counts.update(self._redactor.redact_text(text)[1])
+        for rule, count in sorted(counts.items()):
+            self.report.add(Finding("file", rule, count, path=str(path)))
+
+
+def _pieces(path: Path) -> Iterator[str]:
+    """The text of a file, a part at a time; each begins with the end of the one before."""
+    behind = ""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        while piece := file.read(FILE_CHARS):
+            yield behind + piece
+            behind = piece[-OVERLAP_CHARS:]
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every string in a record, wherever it stands."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in cast("tuple[object, ...]", value):
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        yield from _strings(tuple(cast("dict[str, object]", value).values()))
+    elif isinstance(value, UnknownEvent):
+        yield from _strings(value.fields)
+    elif isinstance(value, Record):
+        yield from _strings(tuple(value.__dict__.values()))
+
+
+def _blobs(value: object) -> Iterable[Blob]:
+    if isinstance(value, Blob):
+        yield value
+    elif isinstance(value, tuple):
+        for item in cast("tuple[object, ...]", value):
+            yield from _blobs(item)
+    elif isinstance(value, Record):
+        yield from _blobs(tuple(value.__dict__.values()))

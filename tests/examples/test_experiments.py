@@ -1,0 +1,56 @@
+"""Experiments 1 to 4: each script is its own test."""
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "experiments"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs an experiment, which must find what it should; gives what it printed."""
+
+    def play(number: int, *arguments: object) -> str:
+        script = SCRIPTS / f"{number}.py"
+        monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+        printed = capsys.readouterr().out
+        assert ended.value.code == 0, printed
+        return printed
+
+    return play
+
+
+def test_a_log_of_json_lines_glues_nothing_and_names_a_bad_line(
+    run: Run, tmp_path: Path
+) -> None:
+    assert "readable             [1, 2, 3, 5, 6]" in run(1, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["memory:", "sqlite", "jsonl"])
+def test_the_reducer_says_what_is_pending_and_what_is_done(
+    run: Run, tmp_path: Path, kind: str
+) -> None:
+    url = kind if kind == "memory:" else f"{kind}:///{tmp_path}/sessions"
+    assert "WAITING_APPROVAL" in run(2, url)
+
+
+@pytest.mark.crash
+def test_recovery_finds_out_what_happened_instead_of_trying_again(
+    run: Run, tmp_path: Path
+) -> None:
+    assert "'call': ['UNKNOWN'], 'asked': 1" in run(3, tmp_path / "runs")
+
+
+def test_a_full_replay_is_a_checkpoint_and_its_tail_on_every_log(
+    run: Run, tmp_path: Path
+) -> None:
+    for url in ("memory:", f"sqlite:///{tmp_path}/sessions.db"):
+        assert "checkpoints          20" in run(4, 2_000, url)
