@@ -105,7 +105,7 @@ class OtlpSender:
                 answer = self._client.post(self.url, content=body)
             except httpx2.TransportError as error:
                 reason, after_ms = f"{type(error).__name__}: {error}", 0
-            except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            except httpx2.InvalidURL as error:
                 raise TraceExportError(self.url, str(error), retryable=False) from error
             else:
                 if answer.is_success:

@@ -16,11 +16,13 @@ from dataclasses import replace
 
 from foldline.projections.otel_genai import ERROR_TYPE, GENAI_0_1, Names
 from foldline.projections.spans import (
+    CALL,
     ERROR,
     EXECUTION,
     MODEL,
     OK,
     TAKEOVER,
+    TURN,
     UNSET,
     Link,
     Span,
@@ -147,7 +149,8 @@ class Traces:
         if span.status == OK:  # an answer that a mirror has, and that may go on
             end_us = max(span.end_us, start_us)
             return replace(span, start_us=start_us, end_us=end_us, closed=True)
-        lost = reason == OWNER_LOST
+        lost = reason == OWNER_LOST and self._dies(span)
+        reason = reason if lost or reason != OWNER_LOST else LOG_ENDS
         more = {"foldline.closed.reason": reason}
         if lost:
             more[ERROR_TYPE] = OWNER_LOST
@@ -159,6 +162,14 @@ class Traces:
             status=ERROR if lost else span.status,
             attributes=span.attributes | more,
         )
+
+    def _dies(self, span: Span) -> bool:
+        """Whether it ends with its owner; a call does where an attempt of it runs."""
+        if span.what != CALL:
+            return span.what in _RAN_BY_OWNER or span.what == TURN
+        opened = self._board.opened.values()
+        run = {one.parent_id for one in opened if one.what == EXECUTION}
+        return span.ref.span_id in run
 
     def _take_model(self, envelope: Envelope, event: AnyEvent) -> None:
         match event:

@@ -263,4 +263,4 @@ def _details(span: "Span") -> str:
         if name in found
     ]
     links = [f"{link.kind.lower()} of {link.to.span_id}" for link in span.links]
-    return clean_line("  ".join(parts + links))
+    return "  ".join(clean_line(part) for part in parts + links)
