@@ -110,15 +110,14 @@ def find_drift(cluster: Cluster, settings: Settings, *, partitions: int) -> list
     client: Any = admin(cluster, settings)
     found = _partitions(cluster, client)
     wanted = _specs(cluster.names, settings, partitions)
-    there = [spec for spec in wanted if spec.name in found]
-    configs = _configs(cluster, client, "TOPIC", [spec.name for spec in there])
-    drifts = [
-        Drift(spec.name, "topic", "there", "missing")
-        for spec in wanted
-        if spec.name not in found
-    ]
-    for spec in there:
-        drifts += _compare(spec, found[spec.name], settings, configs[spec.name])
+    there = [spec.name for spec in wanted if spec.name in found]
+    configs = _configs(cluster, client, "TOPIC", there)
+    drifts: list[Drift] = []
+    for spec in wanted:
+        if (config := configs.get(spec.name)) is None:
+            drifts.append(Drift(spec.name, "topic", "there", "missing"))
+        else:
+            drifts += _compare(spec, found[spec.name], settings, config)
     return drifts
 
 
@@ -255,6 +254,10 @@ class _NotAllowedError(Exception):
     """This client may not see a broker's settings."""
 
 
+class _UnknownTopicError(Exception):
+    """The broker that was asked does not know the topic."""
+
+
 def _worst(brokers: list[dict[str, str]], name: str) -> int | None:
     values = [int(broker[name]) for broker in brokers if name in broker]
     return max(values) if len(values) == len(brokers) and values else None
@@ -314,12 +317,19 @@ def _metadata(cluster: Cluster, client: Any) -> Any:
 def _configs(
     cluster: Cluster, client: Any, kind: str, names: list[str]
 ) -> dict[str, dict[str, str]]:
-    """The configs of topics or brokers, by their names."""
+    """The configs of topics or brokers, by their names.
+
+    Left out are topics that the broker asked does not know: they are gone, or so new that
+    it has not heard of them.
+    """
     kinds = _api.ResourceType
     asked = [_api.ConfigResource(kinds[kind], name) for name in names]
     answers: dict[str, dict[str, str]] = {}
     for resource, future in client.describe_configs(asked).items():
-        entries: Mapping[str, Any] = _answer(cluster, future)
+        try:
+            entries: Mapping[str, Any] = _answer(cluster, future)
+        except _UnknownTopicError:
+            continue
         answers[resource.name] = {
             name: entry.value for name, entry in entries.items() if entry.value is not None
         }
@@ -335,6 +345,8 @@ def _answer(cluster: Cluster, future: "Future[Any]") -> Any:
         first: KafkaError = error.args[0]
         if first.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             raise _NotAllowedError from error
+        if first.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise _UnknownTopicError from error
         raise LogUnavailableError(cluster.url, first.str()) from error
 
 
