@@ -17,10 +17,12 @@ from foldline.cli.append import append
 from foldline.cli.approvals import approvals
 from foldline.cli.checkpoint import checkpoint
 from foldline.cli.clean import clean_line
+from foldline.cli.completion import completion
 from foldline.cli.context import Context
 from foldline.cli.contexts import context_
 from foldline.cli.demo import demo
 from foldline.cli.diff import diff
+from foldline.cli.doctor import doctor
 from foldline.cli.events import events, tail
 from foldline.cli.failures import (
     BROKEN_PIPE,
@@ -107,6 +109,8 @@ for _name, _command in (
     ("serve", serve),
     ("checkpoint", checkpoint),
     ("worker", worker),
+    ("doctor", doctor),
+    ("completion", completion),
 ):
     app.command(_command, name=_name, help_epilogue="")
 app.command(schemas)

@@ -82,6 +82,8 @@ def test_the_demo_gives_the_same_and_every_command_shows_it(
     assert json.loads(state.out)["seq"] == events
     verified = json.loads(run("verify", session_id, "--json", *url).out)
     assert (verified["ok"], verified["events"]) == (True, events)
+    looked = run("doctor", "--json", *url).lines()
+    assert next(f for f in looked[:-1] if f["about"] == "kafka")["status"] == "OK", looked
 
 
 def test_an_import_again_adds_nothing(served: FreshLog, tmp_path: Path, run: Run) -> None:

