@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context
 from foldline.cli.failures import OK, UsageError
+from foldline.cli.health import serve_health
 from foldline.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ RETRY_S = 1.0
 """How long one waits before asking brokers again that did not answer."""
 
 IN_MEMORY = Path(":memory:")
-
-PORT_MAX = 65_535
 
 
 def metrics(
@@ -50,7 +49,7 @@ def metrics(
     if serve is None:
         _print(context, partitions)
     else:
-        _serve(context, *_address(serve), partitions)
+        _serve(context, serve, partitions)
     return OK
 
 
@@ -72,20 +71,18 @@ def _print(context: Context, partitions: str) -> None:
         context.out.text(SessionMetrics(lambda: shown).text().decode())
 
 
-def _serve(context: Context, host: str, port: int, partitions: str) -> None:
-    from foldline.processors.worker_health import Health, HealthServer
+def _serve(context: Context, address: str, partitions: str) -> None:
+    from foldline.processors.worker_health import Health
     from foldline.projections.metrics_text import SessionMetrics
 
     stopping = threading.Event()
     health = Health()
     with _counter(context, partitions, stored=True) as (counting, count), ExitStack() as up:
         health.metrics = SessionMetrics(lambda: counting.shown).text
-        try:
-            server = HealthServer(host, port, health=health)
-        except OSError as error:
-            raise UsageError("--serve", f"{host}:{port}: {error.strerror}") from error
+        server = serve_health("--serve", address, health)
         up.callback(server.close)
         stop_on_signals(stopping.set)
+        host = address.rpartition(":")[0] or "127.0.0.1"
         _say(context, f"http://{host}:{server.port}/metrics")
         _count_on(counting, count, health, stopping)
 
@@ -183,11 +180,3 @@ def _path(context: Context, name: str) -> Path:
     """The file with the counts of one log, below the state folder."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     return context.settings().state_dir / "metrics" / f"{digest}.db"
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT; without a host this machine only."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > PORT_MAX:
-        raise UsageError("--serve", f"HOST:PORT with a port from 0 to {PORT_MAX}")
-    return host or "127.0.0.1", int(port)

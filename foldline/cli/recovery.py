@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NO, OK, UsageError
+from foldline.cli.health import told_health
 from foldline.cli.loading import load_attribute
 from foldline.cli.output import Output
 from foldline.cli.signals import stop_on_signals
@@ -95,6 +96,7 @@ def run(  # noqa: PLR0913 - the options of a command
     pause_ms: int | None = None,
     stuck_ms: int | None = None,
     tenant: str | None = None,
+    health: str | None = None,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
     """Recover sessions whose owner died in the middle of a turn, until SIGTERM or Ctrl-C.
@@ -114,6 +116,7 @@ def run(  # noqa: PLR0913 - the options of a command
         pause_ms: The first pause before a turn is taken up again; then twice as long.
         stuck_ms: After so long without an event, an owner that lives is told of as STUCK.
         tenant: Only sessions of this tenant.
+        health: Say at HOST:PORT under /healthz and /readyz whether sweeps go on.
         context: Where to read and write.
     """
     if every_ms < EVERY_MIN_MS:
@@ -156,7 +159,13 @@ def run(  # noqa: PLR0913 - the options of a command
                 return NO if sweep.stalled else OK
             stop, loop = asyncio.Event(), asyncio.get_running_loop()
             stop_on_signals(lambda: loop.call_soon_threadsafe(stop.set))
-            await worker.run(stop, every_ms=every_ms, told=tell)
+            with told_health("--health", health) as said:
+
+                def tell_both(sweep: "Sweep") -> None:
+                    said.turned()
+                    tell(sweep)
+
+                await worker.run(stop, every_ms=every_ms, told=tell_both)
             return OK
 
     return asyncio.run(go())

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import OK, UsageError
+from foldline.cli.health import told_health
 from foldline.cli.signals import stop_on_signals
 from foldline.errors import SessionNotFoundError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from foldline.cli.output import Output
     from foldline.errors import TraceExportError
     from foldline.processors.stored import AuditableLog
+    from foldline.processors.worker_health import Health
     from foldline.projections.otel_genai import Names
     from foldline.projections.otlp_sender import OtlpSender, Sent
     from foldline.projections.spans import Span
@@ -26,13 +28,16 @@ EVERY_MS = 2_000
 """How often --follow looks at the sessions, unless told otherwise."""
 EVERY_MIN_MS = 50
 
+FOLLOW_RETRY_FOR_MS = 5_000
+"""For how long --follow tries to send before it says that it cannot, and begins again."""
+
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 SERVICE = "OTEL_SERVICE_NAME"
 
 _STYLES = {"OK": "green", "ERROR": "red", "UNSET": "dim"}
 
 
-def trace(
+def trace(  # noqa: PLR0913 - the options of a command
     session: str | None = None,
     /,
     *,
@@ -42,6 +47,7 @@ def trace(
     every_ms: int = EVERY_MS,
     content: bool = False,
     conventions: str = "genai/0.1.0",
+    health: str | None = None,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
     """Show a session as OpenTelemetry spans, one trace per turn; or send them.
@@ -57,14 +63,17 @@ def trace(
         every_ms: How often --follow looks at the sessions.
         content: With what was said: arguments, results, answers.
         conventions: The version of the names: genai/0.1.0 or util-1.3.
+        health: With --follow: say at HOST:PORT, under /readyz, whether spans are sent.
         context: Where to read and write.
     """
     names = _names(conventions)
     _check(session, otlp, every=all_, follow=follow, every_ms=every_ms)
     if session is None:
-        return _export(
-            context, otlp or "", names, follow_ms=every_ms * follow, content=content
-        )
+        with told_health("--health", health) as said:
+            follow_ms = every_ms * follow
+            return _export(
+                context, otlp or "", names, said, follow_ms=follow_ms, content=content
+            )
     spans = _spans_of(context, session, names, content=content)
     if otlp is not None:
         with _sender(otlp, names) as sender:
@@ -123,19 +132,29 @@ def _spans_of(
 
 @contextmanager
 def _sender(
-    url: str, names: "Names", sleep: Callable[[float], object] | None = None
+    url: str,
+    names: "Names",
+    sleep: Callable[[float], object] | None = None,
+    *,
+    follows: bool = False,
 ) -> "Generator[OtlpSender]":
     """A connection to a receiver, as OpenTelemetry's own variables say."""
     import time  # late: --help does without
     from importlib.metadata import version
 
     from foldline.projections.otlp import Encoder
-    from foldline.projections.otlp_sender import OtlpSender, headers_of
+    from foldline.projections.otlp_sender import RETRY_FOR_MS, OtlpSender, headers_of
 
     service = os.environ.get(SERVICE) or "foldline"
     encoder = Encoder(names, service=service, version=version("foldline"))
     headers = headers_of(os.environ.get(HEADERS, ""))
-    sender = OtlpSender(url, encoder, headers=headers, sleep=sleep or time.sleep)
+    sender = OtlpSender(
+        url,
+        encoder,
+        headers=headers,
+        retry_for_ms=FOLLOW_RETRY_FOR_MS if follows else RETRY_FOR_MS,
+        sleep=sleep or time.sleep,
+    )
     try:
         yield sender
     finally:
@@ -143,19 +162,27 @@ def _sender(
 
 
 def _export(
-    context: Context, url: str, names: "Names", *, follow_ms: int, content: bool
+    context: Context,
+    url: str,
+    names: "Names",
+    health: "Health",
+    *,
+    follow_ms: int,
+    content: bool,
 ) -> int:
     """Send what is new of every session, once or until told to stop."""
     from threading import Event  # late: --help does without
 
     stop = Event()
-    with context.reading() as log, _sender(url, names, stop.wait) as sender:
+    sending = _sender(url, names, stop.wait, follows=follow_ms > 0)
+    with context.reading() as log, sending as sender:
         exporter = _exporter(context, log, sender, names, content=content)
         if not follow_ms:
             _tell(context.out, exporter.export(as_it_stands=True), url)
             return OK
 
         def tell(swept: "Swept", trouble: "TraceExportError | None") -> None:
+            health.turned(*([str(trouble)] if trouble is not None else []))
             if trouble is not None:
                 context.out.remark(f"{trouble}; trying again")
             elif swept.sent.spans:
