@@ -52,8 +52,8 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Generator[Receiver]:
-    """A receiver that listens as long as the block lasts."""
+def receiving(*, port: int = 0) -> Generator[Receiver]:
+    """A receiver that listens as long as the block lasts; at any free port, unless told."""
     receiver = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ def receiving() -> Generator[Receiver]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             del format, args
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         receiver.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()

@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import urllib.request
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,9 +27,15 @@ from tests.cluster.processes import Process, free_ports, wait_until
 from tests.cluster.shared import ROOT, Broker
 from tests.deploy import compose
 from tests.deploy.compose import Service
+from tests.otlp_receiver import receiving
 
 READY_TIMEOUT_S = 90
 SCOPES = ("read", "append", "own")
+LISTENING = ("4318", "9463", "9464", "9466")
+"""Ports of the collector, recovery, metrics and traces."""
+
+COMPLETED = 'foldline_sessions{status="COMPLETED"} 1.0'
+
 COMMAND = [
     sys.executable,
     "-c",
@@ -41,7 +48,7 @@ class Stand:
 
     def __init__(self, broker: Broker, folder: Path, services: dict[str, Service]) -> None:
         self.services = services
-        worker_port, read_port = free_ports(2)
+        worker_port, read_port, *ports = free_ports(2 + len(LISTENING))
         registry = urlsplit(broker.registry_url).netloc
         self.folder = folder
         for volume in ("state", "blobs", "tokens"):
@@ -55,6 +62,13 @@ class Stand:
             "127.0.0.1:8081": f"127.0.0.1:{worker_port}",
             "127.0.0.1:8080": f"127.0.0.1:{read_port}",
         }
+        self.ports = dict(zip(LISTENING, ports, strict=True))
+        for there, here in self.ports.items():
+            self._words |= {
+                f"127.0.0.1:{there}": f"127.0.0.1:{here}",
+                f"0.0.0.0:{there}": f"127.0.0.1:{here}",
+                f"collector:{there}": f"127.0.0.1:{here}",
+            }
         self._ports = {
             "FOLDLINE_HEALTH_PORT": str(worker_port),
             "FOLDLINE_HTTP_PORT": str(read_port),
@@ -82,8 +96,9 @@ class Stand:
         """Start a service that runs on."""
         service = self.services[name]
         (words,) = compose.foldline_commands(service)
+        said = [self.said(word) for word in words]
         return Process(
-            ["env", "-i", *_assigned(self.environment(service)), *COMMAND, *words],
+            ["env", "-i", *_assigned(self.environment(service)), *COMMAND, *said],
             log=self.folder / f"{name}.log",
             folder=self.folder,
         )
@@ -156,7 +171,29 @@ async def test_init_worker_and_read_node_start_as_they_are_written(stand: Stand)
         stand.run_to_its_end("init")  # again: it changes only what is missing
         worker, read = _up(stand, stack)
         await _tell_a_session(stand, "h1")
+        _check_consumers(stand, stack)
         assert (read.terminate(), worker.terminate()) == (0, 0)
+
+
+def _check_consumers(stand: Stand, stack: ExitStack) -> None:
+    """What reads `events` finds the session, and ends when it is told to."""
+    collector = stack.enter_context(receiving(port=int(stand.ports["4318"])))
+    names = ("recovery", "metrics", "traces")
+    consumers = {name: stand.start(name) for name in names}
+    for name, process in consumers.items():
+        stack.callback(process.kill)
+        stand.wait_healthy(name, process)
+    address = f"http://127.0.0.1:{stand.ports['9464']}/metrics"
+    wait_until(
+        lambda: COMPLETED in _text_at(address), timeout_s=30, what=lambda: _text_at(address)
+    )
+    wait_until(lambda: collector.spans, timeout_s=30, what=consumers["traces"].said)
+    assert [process.terminate() for process in consumers.values()] == [0, 0, 0]
+
+
+def _text_at(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - our own
+        return answer.read().decode()
 
 
 @pytest.mark.kafka

@@ -1,0 +1,165 @@
+"""Alert rules and dashboards: of metrics that there are, and as Prometheus wants them."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from foldline.processors.worker_metrics import WorkerMetrics
+from foldline.projections.metric_names import CONSUMER, COUNTER, FAMILIES, HISTOGRAM
+from foldline.projections.service_metrics import Metrics
+from tests.deploy import compose
+from tests.deploy.promtool import MISSING, find_promtool
+
+FOLDER = compose.ROOT / "deploy" / "observability"
+DASHBOARDS = sorted((FOLDER / "grafana" / "dashboards").glob("*.json"))
+ALERTS = FOLDER / "alerts.yml"
+GRID = 24
+
+_METRIC = re.compile(r"\bfoldline_[a-z_]+\b")
+_SUFFIXES = {COUNTER: ("_total",), HISTOGRAM: ("_bucket", "_sum", "_count")}
+
+every_dashboard = pytest.mark.parametrize("path", DASHBOARDS, ids=lambda p: p.stem)
+
+
+def panels_of(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8"))["panels"]
+
+
+def expressions_of(path: Path) -> list[str]:
+    return [t["expr"] for panel in panels_of(path) for t in panel.get("targets", ())]
+
+
+def alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def known_metrics() -> set[str]:
+    """Every series that any part of foldline shows."""
+    names = {
+        family.shown + suffix
+        for family in (FAMILIES | CONSUMER).values()
+        for suffix in _SUFFIXES.get(family.kind, ("",))
+    }
+    for registry in (WorkerMetrics(list).registry, Metrics().registry):
+        names |= set(_series(generate_latest(registry).decode()))
+    return names
+
+
+def _series(text: str) -> Iterator[str]:
+    for family in text_string_to_metric_families(text):
+        for suffix in _SUFFIXES.get(family.type, ("",)):
+            yield family.name + suffix
+
+
+def promtool(*words: str) -> None:
+    program = find_promtool()
+    if program is None:
+        pytest.skip(MISSING)
+    done = subprocess.run(
+        [program, *words], capture_output=True, text=True, check=False, cwd=FOLDER
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_fire_when_they_should_and_at_no_other_time() -> None:
+    promtool("check", "rules", ALERTS.name)
+    promtool("test", "rules", "alerts.test.yml")
+
+
+def test_every_alert_is_tested_and_says_what_to_do() -> None:
+    tests = (FOLDER / "alerts.test.yml").read_text(encoding="utf-8")
+    for alert in alerts():
+        assert alert["alert"] in tests
+        assert alert["annotations"]["action"]
+        assert alert["labels"]["severity"] in ("critical", "warning", "info")
+
+
+def test_prometheus_takes_its_configuration() -> None:
+    promtool("check", "config", "--syntax-only", "prometheus.yml")
+
+
+@every_dashboard
+def test_every_expression_of_a_dashboard_is_one(path: Path, tmp_path: Path) -> None:
+    rules = [
+        {"record": f"panel:{n}", "expr": text.replace("$__rate_interval", "5m")}
+        for n, text in enumerate(expressions_of(path))
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    promtool("check", "rules", str(file))
+
+
+@pytest.mark.parametrize("path", [*DASHBOARDS, ALERTS], ids=lambda p: p.stem)
+def test_every_metric_that_is_named_is_there(path: Path) -> None:
+    if path == ALERTS:
+        text = "\n".join(alert["expr"] for alert in alerts())
+    else:
+        text = "\n".join(expressions_of(path))
+    named = set(_METRIC.findall(text))
+    assert len(named) > 5
+    assert named - known_metrics() == set()
+
+
+@every_dashboard
+def test_a_dashboard_can_be_laid_out(path: Path) -> None:
+    panels = panels_of(path)
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= GRID
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_dashboards_ask_a_source_that_is_provisioned() -> None:
+    file = FOLDER / "grafana" / "provisioning" / "datasources" / "foldline.yml"
+    sources = {s["uid"] for s in yaml.safe_load(file.read_text())["datasources"]}
+    used = {
+        panel["datasource"]["uid"]
+        for path in DASHBOARDS
+        for panel in panels_of(path)
+        if "datasource" in panel
+    }
+    assert used
+    assert used <= sources
+
+
+def test_what_prometheus_asks_is_what_compose_starts() -> None:
+    services = compose.services()
+    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    asked: dict[str, int] = {}
+    for job in config["scrape_configs"]:
+        for found in job.get("dns_sd_configs", ()):
+            asked |= dict.fromkeys(found["names"], found["port"])
+        for found in job.get("static_configs", ()):
+            asked |= {t.split(":")[0]: int(t.split(":")[1]) for t in found["targets"]}
+    for name, port in asked.items():
+        service = services[name]
+        listening = [*service["environment"].values(), *service["command"]]
+        assert any(str(word).endswith(str(port)) for word in listening), name
+
+
+def test_spans_go_where_they_are_waited_for() -> None:
+    collector = yaml.safe_load((FOLDER / "otel-collector.yml").read_text())
+    tempo = yaml.safe_load((FOLDER / "tempo.yml").read_text())
+    (sent_to,) = [w for w in compose.services()["traces"]["command"] if "collector" in w]
+    takes = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
+    assert sent_to == f"http://collector:{takes.rpartition(':')[2]}"
+    passed_on = collector["exporters"]["otlp"]["endpoint"]
+    kept_at = tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
+    assert passed_on == f"tempo:{kept_at.rpartition(':')[2]}"
