@@ -50,7 +50,7 @@ class Names:
 
 GENAI_0_1 = Names(
     version="genai/0.1.0",
-    schema_url="https://opentelemetry.io/schemas/genai/0.1.0",
+    schema_url="https://opentelemetry.io/schemas/gen-ai/0.1.0",
     cache_write_tokens="gen_ai.usage.cache_write.input_tokens",
     reasoning_tokens="gen_ai.usage.reasoning.output_tokens",
     time_to_first_chunk="gen_ai.response.time_to_first_chunk",
