@@ -71,7 +71,7 @@ clean: ## remove what was built here
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What the container image and the tests have beyond `run`.
-EXTRAS := --extra serve --extra s3 --extra otel
+EXTRAS := --extra serve --extra s3 --extra otel --extra fleet
 
 # One lock for every platform and Python from 3.11 on, with the hash of each file.
 # Where packages come from is the installer's business and is not written down.

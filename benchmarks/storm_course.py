@@ -230,7 +230,7 @@ def _be(life: Life, fate: Mapping[str, str], script: Script) -> NoReturn:
     """Live it, in the forked process, and end with it."""
     code = 1
     try:
-        gc.enable()
+        gc.disable()  # too short a life for it to be worth while
         errors = os.open(
             script.folder / "lives.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
         )

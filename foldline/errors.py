@@ -44,6 +44,8 @@ FoldlineError
 ├── ContextInvariantError     a context that no model may be shown: it was not built right
 ├── BlobError                 a blob is missing, or its bytes do not match its hash
 ├── ImportSourceError         a file that no importer understands
+├── ExportRefusedError        a session that cannot be written in a format
+├── ExportLossError           a session that does not come back whole from its own format
 ├── TraceExportError          spans could not be sent to an OTLP receiver
 ├── ReplayError               a session that no harness can be replayed on
 ├── RecordedFailureError      in a replay: the model call failed when it was recorded
@@ -734,6 +736,43 @@ class ImportSourceError(FoldlineError):
         super().__init__(f"{path}: {reason}")
 
 
+class ExportRefusedError(FoldlineError):
+    """Raised when a session cannot be written in a format. Nothing was written."""
+
+    def __init__(self, session_id: str, format: str, reason: str) -> None:  # noqa: A002 - the word for it
+        self.session_id = session_id
+        self.format = format
+        self.reason = reason
+        super().__init__(f"session {session_id!r} cannot be exported as {format}: {reason}")
+
+
+class ExportLossError(FoldlineError):
+    """Raised when an export, imported again, is not the session. Nothing was written.
+
+    `lost` says of how many facts by the type of their record, `examples` what differs.
+
+    Operator action: `foldline export --format jsonl` loses nothing; `--lossy` writes what
+    there is.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        format: str,  # noqa: A002 - the word for it
+        lost: dict[str, int],
+        examples: list[str],
+    ) -> None:
+        self.session_id = session_id
+        self.format = format
+        self.lost = lost
+        self.examples = examples
+        counts = ", ".join(f"{name} {count}" for name, count in lost.items())
+        super().__init__(
+            f"session {session_id!r} does not come back whole from {format}: {counts}; "
+            "--lossy writes what there is, --format jsonl loses nothing"
+        )
+
+
 class TraceExportError(FoldlineError):
     """Raised when spans could not be sent. Sending them again makes no second ones.
 
@@ -748,6 +787,21 @@ class TraceExportError(FoldlineError):
         self.reason = reason
         self.retryable = retryable
         super().__init__(f"no spans could be sent to {url}: {reason}")
+
+
+class PolicyRuleError(FoldlineError):
+    """Raised when a rule of a policy fails on an event. Nothing of it is recorded.
+
+    Operator action: mend the rule, and raise its version if it then means something else;
+    the session is judged again from where it stood.
+    """
+
+    def __init__(self, rule: str, session_id: str, seq: int, reason: str) -> None:
+        self.rule = rule
+        self.session_id = session_id
+        self.seq = seq
+        self.reason = reason
+        super().__init__(f"rule {rule!r} failed at seq {seq} of {session_id}: {reason}")
 
 
 class ReplayError(FoldlineError):

@@ -15,9 +15,26 @@ Those of a log of JSON lines stand within the write of a batch (`CP_JSONL_HALF_W
 before its sync (`CP_JSONL_BEFORE_SYNC`), and before it may be read
 (`CP_JSONL_BEFORE_MARKER`).
 
+Those of a mirror stand behind a piece that it took (`CP_MIRROR_AFTER_PIECE`), behind what
+it recorded of one file (`CP_MIRROR_AFTER_READ`), and around the write of its positions
+(`CP_MIRROR_BEFORE_POSITIONS`, `CP_MIRROR_AFTER_POSITIONS`); those of hooks before a spooled
+record has its name (`CP_SPOOL_BEFORE_RENAME`), and between its place in the log and its end
+in the spool (`CP_SPOOL_AFTER_RECORDED`).
+
+Those of a mirror stand behind a piece that it took (`CP_MIRROR_AFTER_PIECE`), behind what
+it recorded of one file (`CP_MIRROR_AFTER_READ`), and around the write of its positions
+(`CP_MIRROR_BEFORE_POSITIONS`, `CP_MIRROR_AFTER_POSITIONS`); those of hooks before a spooled
+record has its name (`CP_SPOOL_BEFORE_RENAME`), and between its place in the log and its end
+in the spool (`CP_SPOOL_AFTER_RECORDED`).
+
+That of an export stands between its last byte and its name (`CP_EXPORT_BEFORE_NAME`).
+
 Those of a consumer that counts metrics stand behind a batch of records
 (`CP_METRICS_AFTER_POLL`) and around and within the transaction that stores counts and
 positions (`CP_METRICS_BEFORE_COMMIT`, `CP_METRICS_IN_COMMIT`, `CP_METRICS_AFTER_COMMIT`).
+
+That of a runner of policies stands between what a rule wanted being recorded and the
+position being moved (`CP_POLICIES_AFTER_APPEND`).
 
 The crash points of a worker stand at the numbered steps of its batch:
 
@@ -75,6 +92,20 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_RECOVERY_AFTER_TAKE",
         "CP_RECOVERY_BEFORE_PARK",
         "CP_IMPORT_AFTER_BATCH",
+        "CP_EXPORT_BEFORE_NAME",
+        "CP_FLEET_AFTER_APPEND",
+        "CP_MIRROR_AFTER_PIECE",
+        "CP_MIRROR_AFTER_READ",
+        "CP_MIRROR_BEFORE_POSITIONS",
+        "CP_MIRROR_AFTER_POSITIONS",
+        "CP_SPOOL_BEFORE_RENAME",
+        "CP_SPOOL_AFTER_RECORDED",
+        "CP_MIRROR_AFTER_PIECE",
+        "CP_MIRROR_AFTER_READ",
+        "CP_MIRROR_BEFORE_POSITIONS",
+        "CP_MIRROR_AFTER_POSITIONS",
+        "CP_SPOOL_BEFORE_RENAME",
+        "CP_SPOOL_AFTER_RECORDED",
         "CP_STEERING_BEFORE_APPLIED",
         "CP_STEERING_AFTER_APPLIED",
         "CP_CONTEXT_AFTER_PRUNED",
@@ -99,6 +130,7 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_RESTORE_AFTER_OFFSET",
         "CP_RESTORE_AFTER_REFOLD",
         "CP_CUT_BEFORE_SETTLE",
+        "CP_POLICIES_AFTER_APPEND",
         "CP_METRICS_AFTER_POLL",
         "CP_METRICS_BEFORE_COMMIT",
         "CP_METRICS_IN_COMMIT",

@@ -69,18 +69,19 @@ def create_topics(cluster: Cluster, settings: Settings, *, partitions: int) -> l
     """
     client: Any = admin(cluster, settings)
     wanted = _specs(cluster.names, settings, partitions)
-    missing = [spec for spec in wanted if spec.name not in _partitions(cluster, client)]
-    made: list[str] = []
-    for spec in missing:
-        topic = _api.NewTopic(
+    there = _partitions(cluster, client)
+    missing = [spec for spec in wanted if spec.name not in there]
+    topics: list[Any] = [
+        _api.NewTopic(
             spec.name,
             num_partitions=spec.partitions,
             replication_factor=settings.topic_replication,
             config=dict(spec.config),
         )
-        future = client.create_topics([topic])[spec.name]
-        if _done_now(cluster, future):
-            made.append(spec.name)
+        for spec in missing
+    ]
+    futures: dict[str, Future[Any]] = client.create_topics(topics) if topics else {}
+    made = [name for name, future in futures.items() if _done_now(cluster, future)]
     _wait_for_leaders(cluster, client, wanted)
     return made
 

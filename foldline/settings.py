@@ -9,7 +9,6 @@ A name with a part in it takes two underscores: any librdkafka property is
 object `FOLDLINE_KAFKA__EXTRA`; where both name a property, its own variable counts.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -33,6 +32,7 @@ from pydantic_settings import (
 )
 
 from foldline.errors import SettingsError
+from foldline.places import default_state_dir, default_url
 
 PREFIX = "FOLDLINE_"
 
@@ -41,31 +41,6 @@ DAY_MS = 24 * 60 * 60 * 1000
 _Wait = Annotated[int, Field(ge=0, le=DAY_MS)]
 _Period = Annotated[int, Field(ge=1, le=DAY_MS)]
 _Size = Annotated[int, Field(ge=1, le=2**40)]
-
-
-def default_url() -> str:
-    """The log of this user on this machine."""
-    return f"sqlite:///{default_data_dir() / 'sessions.db'}"
-
-
-def default_data_dir() -> Path:
-    """Where this user's data lies, below XDG_DATA_HOME or ~/.local/share."""
-    data = os.environ.get("XDG_DATA_HOME") or str(_home() / ".local" / "share")
-    return Path(data) / "foldline"
-
-
-def default_state_dir() -> Path:
-    """Where this user's rebuildable state lies, below XDG_STATE_HOME or ~/.local/state."""
-    state = os.environ.get("XDG_STATE_HOME") or str(_home() / ".local" / "state")
-    return Path(state) / "foldline"
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as error:
-        wanted = "a folder; or set FOLDLINE_URL: this user has no home"
-        raise SettingsError("HOME", "", wanted) from error
 
 
 _ROLE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -238,6 +213,27 @@ class Settings(BaseSettings):
     """A file with rules and known values beside the default ones (TOML)."""
     import_record_max_bytes: _Size = 64 * 1024 * 1024
     """The longest line that an importer takes in; a longer one is rejected."""
+    fleet_pane_ms: int = Field(default=60_000, ge=1_000, le=DAY_MS)
+    """What the fleet counts together: every window is a multiple of it. Another one than
+    before counts anew, from the first event."""
+    fleet_window_ms: int = Field(default=300_000, ge=1_000, le=DAY_MS)
+    """The window that is shown where nobody says another; a multiple of a pane."""
+    fleet_keep_ms: int = Field(default=DAY_MS, ge=60_000, le=30 * DAY_MS)
+    """How long the fleet keeps what it counted; what is older is not counted."""
+    fleet_panes_max: int = Field(default=100_000, ge=100, le=10_000_000)
+    """How many panes a fleet worker keeps; beyond it, the oldest go early."""
+    fleet_commit_ms: int = Field(default=2_000, ge=100, le=60_000)
+    """How often the fleet commits how far it is: what it reads again when it is killed."""
+    fleet_loop_calls: int = Field(default=3, ge=2, le=1_000)
+    """How often the same call, with nothing new in its outcome, is a loop."""
+    fleet_loop_failures: int = Field(default=3, ge=2, le=1_000)
+    """How often the same failure is a loop."""
+    fleet_loop_compactions: int = Field(default=3, ge=2, le=1_000)
+    """How many compactions without progress between them are a loop."""
+    fleet_loop_denials: int = Field(default=3, ge=2, le=1_000)
+    """How often the same call, asked for and not allowed, is a loop."""
+    fleet_loop_within_calls: int = Field(default=30, ge=1, le=10_000)
+    """What comes again only after more calls than that begins anew."""
 
     @classmethod
     def settings_customise_sources(  # the signature is the library's

@@ -46,6 +46,7 @@ from foldline.schemas.events import (
     InstructionsSet,
     KnownEvent,
     LabelsSet,
+    LoopDetected,
     MessageRetracted,
     ModelCallCancelled,
     ModelCallCompleted,
@@ -56,6 +57,7 @@ from foldline.schemas.events import (
     PermissionGranted,
     PermissionRequested,
     PlanUpdated,
+    PolicyViolation,
     RedactionApplied,
     RetryScheduled,
     SessionCancelled,
@@ -285,6 +287,8 @@ def _fold_of(event: KnownEvent) -> _Fold:
             | UserFeedback()
             | MessageRetracted()
             | ContextPruned()
+            | LoopDetected()
+            | PolicyViolation()
             | HookRan()
             | RedactionApplied()
             | ForeignRecord()

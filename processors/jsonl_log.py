@@ -8,13 +8,12 @@ is first asked for. `foldline.processors.jsonl_line` says what the lines hold,
 
 import contextlib
 import hashlib
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from foldline.errors import LogFormatError, LogUnavailableError
 from foldline.faults import crash_point
-from foldline.processors.batch import Batch, Clock, Ways, admit_batch
+from foldline.processors.batch import Batch, Clock, admit_batch
 from foldline.processors.fold import copy_of
 from foldline.processors.jsonl_file import JsonlFile
 from foldline.processors.jsonl_index import Head, JsonlIndex, Place
@@ -23,9 +22,7 @@ from foldline.processors.jsonl_line import EventLine, body_of, parse_line
 from foldline.processors.jsonl_write import JsonlSchemas, lines_of
 from foldline.processors.log import SessionSummary
 from foldline.processors.machine_log import MachineLog
-from foldline.processors.open_blobs import open_blobs
 from foldline.processors.restore import Source, broken, restore
-from foldline.processors.state_cache import StateCache
 from foldline.processors.stored import (
     Problem,
     StoredEvent,
@@ -59,19 +56,12 @@ class JsonlLog(MachineLog):
         self._file_leases = JsonlLeases(path, url=url, busy_timeout_ms=busy_ms)
         self._schemas = JsonlSchemas(self._index)
         super().__init__(
-            url,
-            batch_max=settings.batch_max,
-            leases=self._file_leases,
-            blobs=open_blobs(settings, beside=path.with_name(f"{path.name}.blobs")),
-            schemas=self._schemas,
-        )
-        self._lock = threading.Lock()
-        self._cache = StateCache()
-        self._ways = Ways(
-            load=self._head_state,
-            schemas=self.schemas,
+            path,
+            url=url,
+            settings=settings,
             clock=clock,
-            snapshot_every=settings.snapshot_every_events,
+            leases=self._file_leases,
+            schemas=self._schemas,
         )
         try:
             self._begin()
@@ -193,7 +183,7 @@ class JsonlLog(MachineLog):
         """
         self._look()
         if at_seq is None:
-            state = self._head_state(session_id)
+            state = self._load(session_id)
             return copy_of(state) if state else None
         head = self._known_head(session_id, at_seq)
         if head is None or not 1 <= at_seq <= head:
@@ -211,7 +201,7 @@ class JsonlLog(MachineLog):
             return page[-1].seq
         return head.seq if head else None
 
-    def _head_state(self, session_id: str) -> SessionState | None:
+    def _load(self, session_id: str) -> SessionState | None:
         """The state at the head; it is the cache's: to be copied only."""
         head = self._index.head(session_id)
         if head is None or not head.seq:

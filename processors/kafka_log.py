@@ -25,6 +25,7 @@ from foldline.errors import (
 )
 from foldline.kafka import Cluster, client_producer, reader_consumer
 from foldline.kafka_meta import read_meta
+from foldline.places import default_data_dir
 from foldline.processors.blobs import BlobStore
 from foldline.processors.kafka_append import KafkaAppends
 from foldline.processors.kafka_channel import Channel
@@ -50,7 +51,7 @@ from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.registry_client import registry_of
 from foldline.schemas.topic_records import RecoveryAction
 from foldline.schemas.verdicts import Verdict
-from foldline.settings import Settings, default_data_dir
+from foldline.settings import Settings
 from foldline.topics import partition_for
 
 VERDICT_FETCH_WAIT_MS = 100

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from foldline.errors import LogUnavailableError
-from foldline.processors.batch import Change, Clock, Ways, admit_batch
+from foldline.processors.batch import Change, Clock, admit_batch
 from foldline.processors.blobs import BlobStore
 from foldline.processors.fold import copy_of
 from foldline.processors.log import (
     FOLLOW_MAX_EVENTS,
     Lease,
-    Leases,
     SessionSummary,
     each_lease,
 )
+from foldline.processors.machine_log import LocalLog
 from foldline.processors.memory_blobs import MemoryBlobs
 from foldline.processors.restore import Source, restore
 from foldline.processors.stored import (
@@ -27,9 +27,8 @@ from foldline.processors.stored import (
     index_fields,
     summary_of,
 )
-from foldline.schemas.codec import Codec
 from foldline.schemas.recorded import Append, Recorded
-from foldline.schemas.registry import LocalRegistry, SchemaTable
+from foldline.schemas.registry import SchemaTable
 from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import Verdict
 from foldline.settings import Settings
@@ -44,46 +43,21 @@ class _Session:
     snapshots: list[StoredSnapshot] = field(default_factory=list[StoredSnapshot])
 
 
-class MemoryLog:
+class MemoryLog(LocalLog):
     """A log that lives as long as its object."""
 
     def __init__(
         self, *, settings: Settings, clock: Clock, blobs: BlobStore | None = None
     ) -> None:
-        self._sessions: dict[str, _Session] = {}
-        self._changed = threading.Condition()
-        self._blobs = blobs or MemoryBlobs(max_bytes=settings.blob_max_bytes)
-        self._leases = MemoryLeases()
-        self._closed = False
-        self._table = SchemaTable()
-        self.schemas = LocalRegistry(self._table)
-        self._codec = Codec(self.schemas)
-        self._ways = Ways(
-            load=self._head,
-            schemas=self.schemas,
+        super().__init__(
+            URL,
+            settings=settings,
             clock=clock,
-            snapshot_every=settings.snapshot_every_events,
+            leases=MemoryLeases(),
+            blobs=blobs or MemoryBlobs(max_bytes=settings.blob_max_bytes),
+            schemas=SchemaTable(),
         )
-
-    @property
-    def url(self) -> str:
-        """The URL that opens a log like this one, empty."""
-        return URL
-
-    @property
-    def leases(self) -> Leases:
-        """The leases of this log's sessions."""
-        return self._leases
-
-    @property
-    def blobs(self) -> BlobStore:
-        """Where bodies above the inline limit are kept."""
-        return self._blobs
-
-    @property
-    def codec(self) -> Codec:
-        """What decodes this log's events."""
-        return self._codec
+        self._sessions: dict[str, _Session] = {}
 
     def put_in_force(self, rules_version: int) -> None:
         """Judge by this version of the rules from the next append on."""
@@ -110,23 +84,9 @@ class MemoryLog:
         known = {snapshot.seq for snapshot in session.snapshots}
         session.snapshots.extend(s for s in change.snapshots if s.seq not in known)
 
-    def _head(self, session_id: str) -> SessionState | None:
+    def _load(self, session_id: str) -> SessionState | None:
         session = self._sessions.get(session_id)
         return session.state if session else None
-
-    def events(
-        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
-    ) -> Iterator[Recorded]:
-        """Whole events with after_seq < seq <= upto_seq, in order."""
-        for stored in self._range(session_id, after_seq, upto_seq):
-            yield self._codec.decode(stored.schema_id, stored.body)
-
-    def structure(
-        self, session_id: str, *, after_seq: int = 0, upto_seq: int | None = None
-    ) -> Iterator[Recorded]:
-        """The same without content, for folding."""
-        for stored in self._range(session_id, after_seq, upto_seq):
-            yield self._codec.decode_structure(stored.schema_id, stored.body)
 
     def event_ids(self, session_id: str) -> Iterator[str]:
         """Every event id of a session, in order."""
@@ -188,10 +148,6 @@ class MemoryLog:
         ]
         wanted.sort(key=lambda state: state.recorded_at, reverse=True)
         return [summary_of(state) for state in wanted[:limit]]
-
-    def warm_up(self) -> None:
-        """Work out now how to read every schema that this log holds."""
-        self._codec.warm_up(row.schema_id for row in self._table.rows())
 
     def close(self) -> None:
         """Let go of it all; who follows is woken."""

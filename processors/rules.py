@@ -197,6 +197,8 @@ LEGAL_IN: dict[str, frozenset[str]] = {
     "UserFeedback": _ALL,
     "LabelsSet": _ALL,
     "RedactionApplied": _ALL,
+    "LoopDetected": _ALL,
+    "PolicyViolation": _ALL,
 }
 """In which statuses an event may be recorded; a type not listed: in every open one."""
 

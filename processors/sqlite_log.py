@@ -6,17 +6,15 @@ transaction. `foldline.processors.sqlite_file` says how a file is made and told.
 
 import hashlib
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from foldline.errors import DecodeError
 from foldline.faults import crash_point
-from foldline.processors.batch import Change, Clock, Ways, admit_batch
+from foldline.processors.batch import Change, Clock, admit_batch
 from foldline.processors.fold import copy_of
 from foldline.processors.log import SessionSummary
 from foldline.processors.machine_log import MachineLog
-from foldline.processors.open_blobs import open_blobs
 from foldline.processors.restore import Source, broken, restore
 from foldline.processors.sqlite_file import (
     as_log_error,
@@ -44,7 +42,6 @@ from foldline.processors.sqlite_write import (
     add_session,
     update_session,
 )
-from foldline.processors.state_cache import StateCache
 from foldline.processors.stored import (
     Problem,
     StoredEvent,
@@ -70,21 +67,14 @@ class SqliteLog(MachineLog):
         self._file_leases = SqliteLeases(path, url=url, busy_timeout_ms=busy_ms)
         self._schemas = SqliteSchemas(self._writer, self._readers)
         super().__init__(
-            url,
-            batch_max=settings.batch_max,
+            path,
+            url=url,
+            settings=settings,
+            clock=clock,
             leases=self._file_leases,
-            blobs=open_blobs(settings, beside=path.with_name(f"{path.name}.blobs")),
             schemas=self._schemas,
         )
-        self._lock = threading.Lock()
-        self._cache = StateCache()
         self._keys: dict[str, int] = {}
-        self._ways = Ways(
-            load=self._load,
-            schemas=self.schemas,
-            clock=clock,
-            snapshot_every=settings.snapshot_every_events,
-        )
 
     # --- appending -------------------------------------------------------------------
 

@@ -18,11 +18,17 @@ Events that are appended meanwhile are left for the next time.
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 from foldline.errors import BlobError, FoldlineError
 from foldline.processors.chain import Chain
+from foldline.processors.compared import (
+    checkpoint_of,
+    checkpoint_problem,
+    index_problems,
+    snapshot_problem,
+)
 from foldline.processors.fold import fold_in, initial
+from foldline.processors.named_blobs import blobs_in
 from foldline.processors.restore import Source, restore
 from foldline.processors.stored import (
     AuditableLog,
@@ -31,12 +37,9 @@ from foldline.processors.stored import (
     StoredSession,
     StoredSnapshot,
 )
-from foldline.schemas.blocks import Blob
-from foldline.schemas.events import CheckpointCreated, SessionCreated, UnknownEvent
-from foldline.schemas.record import Record
+from foldline.schemas.events import SessionCreated
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.snapshots import decode_snapshot, state_hash
-from foldline.schemas.state import FOLD_VERSION, MIRRORED, SessionState
+from foldline.schemas.state import MIRRORED, SessionState
 
 MAX_PROBLEMS = 1_000
 """How many problems a report lists; more are counted."""
@@ -192,34 +195,17 @@ class _SessionCheck:
 
     def _fold(self, state: SessionState, recorded: Recorded) -> Iterator[Problem]:
         """3 and 4 of one row, folding it in."""
-        yield from self._checkpoint(state, recorded)
+        checkpoint = checkpoint_of(state, recorded)
+        if checkpoint and (problem := checkpoint_problem(state, checkpoint)):
+            yield self._problem(problem)
         fold_in(state, recorded)
-        yield from self._snapshot(state)
-
-    def _checkpoint(self, state: SessionState, recorded: Recorded) -> Iterator[Problem]:
-        event = recorded.event
-        if not isinstance(event, CheckpointCreated) or state.mode == MIRRORED:
-            return
-        if event.fold_version != FOLD_VERSION:
-            return  # another fold's hash: nothing to compare with
-        if event.upto_seq != state.seq or event.state_hash != state_hash(state):
-            yield self._problem("the checkpoint's hash is not that of the state then")
-
-    def _snapshot(self, state: SessionState) -> Iterator[Problem]:
         snapshot = self._snapshots.pop(state.seq, None)
-        if snapshot is None:
-            return
-        self._newest = snapshot
-        try:
-            kept = _decoded(snapshot)
-        except FoldlineError as error:
-            yield self._problem(f"snapshot: {error}")
-            return
-        if kept is not None and kept != state:
-            yield self._problem("the snapshot is not the refolded state")
+        self._newest = snapshot or self._newest
+        if snapshot and (problem := snapshot_problem(state, snapshot)):
+            yield self._problem(problem)
 
     def _blobs(self, recorded: Recorded) -> Iterator[Problem]:
-        for blob in blobs_of(recorded):
+        for blob in blobs_in(recorded.event):
             try:
                 size = len(self._log.blobs.get(blob.sha256))
             except BlobError as error:
@@ -229,26 +215,8 @@ class _SessionCheck:
                 yield self._problem(f"blob {blob.sha256.hex()}: {size} bytes")
 
     def _index(self, state: SessionState) -> Iterator[Problem]:
-        row = self._row
-        pairs = (
-            ("seq", row.seq, state.seq),
-            ("head hash", row.head_hash, state.chain_head),
-            ("status", row.status, state.status),
-            ("epoch", row.epoch, state.epoch),
-            ("owner", row.owner, state.owner),
-            ("tenant", row.tenant, state.tenant),
-            ("agent", row.agent, state.agent),
-            ("mode", row.mode, state.mode),
-            ("parent", row.parent_session_id, state.parent_session_id),
-            ("created_at", row.created_at, state.created_at),
-            ("recorded_at", row.recorded_at, state.recorded_at),
-        )
-        for name, indexed, folded in pairs:
-            if indexed != folded:
-                yield self._problem(
-                    f"{name} is {_shown(indexed)} in the index, "
-                    f"{_shown(folded)} in the events"
-                )
+        for problem in index_problems(state, self._row):
+            yield self._problem(problem)
 
     def _left_over(self) -> Iterator[Problem]:
         for seq in sorted(self._snapshots):
@@ -286,30 +254,3 @@ class _SessionCheck:
             self._row.session_id, after_seq=after_seq, upto_seq=upto_seq
         ):
             yield StoredEvent(recorded.seq, recorded.schema_id, recorded.body)
-
-
-def _decoded(snapshot: StoredSnapshot) -> SessionState | None:
-    if hashlib.sha256(snapshot.body).digest() != snapshot.digest:
-        raise BlobError(snapshot.digest.hex(), "the snapshot's bytes do not match it")
-    return decode_snapshot(snapshot.body)
-
-
-def _shown(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else repr(value)
-
-
-def blobs_of(recorded: Recorded) -> Iterator[Blob]:
-    """Every blob that an event names."""
-    if not isinstance(recorded.event, UnknownEvent):
-        yield from _blobs_in(recorded.event)
-
-
-def _blobs_in(value: Any) -> Iterator[Blob]:
-    if isinstance(value, Blob):
-        yield value
-    elif isinstance(value, Record):
-        for item in value.__dict__.values():
-            yield from _blobs_in(item)
-    elif isinstance(value, tuple):
-        for item in cast("tuple[Any, ...]", value):
-            yield from _blobs_in(item)

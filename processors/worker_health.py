@@ -5,12 +5,14 @@
 | `/healthz` | the poll loop turns | it has not for STUCK_MS: restart the process |
 | `/readyz` | every partition that it was given runs | it says what it waits for |
 | `/metrics` | Prometheus' text format | never |
+
+A process may have pages of its own beside them: JSON, by the query of the request.
 """
 
 import json
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,14 +25,27 @@ STUCK_MS = 60_000
 STARTING = "starting"
 
 
+class BadQueryError(ValueError):
+    """Raised by a page that is asked for what it cannot give; answered 400, with why."""
+
+    def __init__(self, name: str, wanted: str) -> None:
+        self.name = name
+        super().__init__(f"{name}: {wanted}")
+
+
+Page = Callable[[str], Mapping[str, Any]]
+"""Answers a query; any thread calls it."""
+
+
 class Health:
     """What a worker says of itself, from before it looks for its log; any thread reads.
 
-    `metrics` gives them as text, once there are any.
+    `metrics` gives them as text, once there are any; `pages` are others, by path.
     """
 
     def __init__(self) -> None:
         self.metrics: Callable[[], bytes] = bytes
+        self.pages: dict[str, Page] = {}
         self._waits_for: tuple[str, ...] = (STARTING,)
         self._turned_s = time.monotonic()
 
@@ -98,8 +113,9 @@ def listening(settings: Settings) -> Generator[tuple[Health, int | None]]:
 
 
 def _handler(health: Health) -> type[BaseHTTPRequestHandler]:
-    def answer(path: str) -> tuple[int, str, bytes]:
-        match path.partition("?")[0]:
+    def answer(target: str) -> tuple[int, str, bytes]:
+        path, _, query = target.partition("?")
+        match path:
             case "/healthz":
                 return _json(health.alive, {"alive": health.alive})
             case "/readyz":
@@ -107,8 +123,11 @@ def _handler(health: Health) -> type[BaseHTTPRequestHandler]:
                 return _json(not waits, {"ready": not waits, "waits_for": list(waits)})
             case "/metrics":
                 return 200, "text/plain; version=0.0.4; charset=utf-8", health.metrics()
+            case _ if path in health.pages:
+                return _page(health.pages[path], query)
             case _:
-                return 404, "text/plain", b"/healthz, /readyz, /metrics\n"
+                paths = ", ".join(("/healthz", "/readyz", "/metrics", *health.pages))
+                return 404, "text/plain", f"{paths}\n".encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -123,6 +142,13 @@ def _handler(health: Health) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def _page(page: Page, query: str) -> tuple[int, str, bytes]:
+    try:
+        return _json(True, dict(page(query)))  # noqa: FBT003 - a status
+    except BadQueryError as error:
+        return 400, "text/plain", f"{error}\n".encode()
 
 
 def _json(good: bool, view: dict[str, Any]) -> tuple[int, str, bytes]:  # noqa: FBT001 - a status

@@ -9,6 +9,8 @@ The same file again adds nothing, a grown one its tail, and a killed import goes
 it was: ids come from the records, and events depend only on the records before them.
 """
 
+from collections.abc import Callable
+from collections.abc import Callable
 from pathlib import Path
 
 from foldline.processors.log import Log
@@ -16,7 +18,7 @@ from foldline.producers.claude_code_detect import first_session
 from foldline.producers.claude_code_mapping import Mapping
 from foldline.producers.claude_code_records import SYSTEM
 from foldline.producers.detect import check_format
-from foldline.producers.import_run import OnProgress, origin_of, run_import
+from foldline.producers.import_run import OnProgress, Origin, origin_of, run_import
 from foldline.producers.importing import ImportReport, read_pieces
 from foldline.producers.mirror import Mirror
 from foldline.producers.prepare import Redacts
@@ -49,17 +51,26 @@ def import_file(
     if check:
         check_format(path, SYSTEM, record_max_bytes=limit)
     origin = origin_of(SYSTEM, path, redactor)
-    first = first_session(path, record_max_bytes=limit)
-
-    def begin(mirror: Mirror, report: ImportReport) -> Mapping:
-        return Mapping(mirror, report, stream=origin.stream, first_session=first)
-
     return run_import(
         log,
         origin,
         read_pieces(path, record_max_bytes=limit),
-        begin,
+        begin_of(origin, record_max_bytes=limit),
         settings=settings,
         redactor=redactor,
         on_progress=on_progress,
     )
+
+
+def begin_of(origin: Origin, *, record_max_bytes: int) -> Callable[[Mirror, ImportReport], Mapping]:
+    """What makes the mapping of a transcript.
+
+    Raises:
+        ImportSourceError: the file cannot be read.
+    """
+    first = first_session(origin.path, record_max_bytes=record_max_bytes)
+
+    def begin(mirror: Mirror, report: ImportReport) -> Mapping:
+        return Mapping(mirror, report, stream=origin.stream, first_session=first)
+
+    return begin

@@ -19,6 +19,7 @@ from foldline.producers.claude_code_sessions import (
     MESSAGE,
     PER_BLOCK,
     PERSON,
+    PROMPT_CHARS,
     Message,
     OpenCall,
     Scribe,
@@ -270,6 +271,7 @@ def _said(scribe: Scribe, raw: list[Json], *, mid_turn: bool) -> None:
 def _prompt(scribe: Scribe, said: Blocks, *, starts: bool) -> None:
     """A user's own words; in a sidechain and in a child session they are the agent's."""
     thread = scribe.thread
+    thread.prompts.append(scribe.record.text[:PROMPT_CHARS])
     if scribe.branch is None:
         if starts:
             scribe.start_turn("PARENT" if thread.child else "USER")

@@ -32,6 +32,12 @@ CONFIG = 7
 BLOCKS = 16
 PER_BLOCK = 4
 
+PROMPTS_REMEMBERED = 16
+PROMPT_CHARS = 4_096
+
+PROMPTS_REMEMBERED = 16
+PROMPT_CHARS = 4_096
+
 # What became of a record.
 MAPPED = "mapped"
 FOREIGN = "foreign"
@@ -88,6 +94,14 @@ class Thread:
     queue: deque[Queued] = field(default_factory=deque[Queued])
     delivered: deque[str] = field(default_factory=lambda: deque[str](maxlen=64))
     """Texts that left the queue, for the attachments that say so again."""
+    prompts: deque[str] = field(
+        default_factory=lambda: deque[str](maxlen=PROMPTS_REMEMBERED)
+    )
+    """The begins of the newest prompts, for the hooks that tell of them too."""
+    prompts: deque[str] = field(
+        default_factory=lambda: deque[str](maxlen=PROMPTS_REMEMBERED)
+    )
+    """The begins of the newest prompts, for the hooks that tell of them too."""
     handles: set[str] = field(default_factory=set[str])
     ended_handles: set[str] = field(default_factory=set[str])
 

@@ -155,6 +155,16 @@ class Client:
         return self._ready.log
 
     @property
+    def settings(self) -> Settings:
+        """The limits and times of this client."""
+        return self._settings
+
+    @property
+    def redactor(self) -> Redacts:
+        """What replaces secrets before this client records anything."""
+        return self._ready.preparer.redactor
+
+    @property
     def _ready(self) -> Link:
         if self._link is None:
             msg = "enter the client first: async with foldline.connect() as client"

@@ -15,7 +15,7 @@ from foldline.producers.codex_forks import copied_from
 from foldline.producers.codex_mapping import Mapping
 from foldline.producers.codex_records import SYSTEM, Record
 from foldline.producers.detect import LOOKED_AT_MAX, check_format
-from foldline.producers.import_run import OnProgress, origin_of, run_import
+from foldline.producers.import_run import Begin, OnProgress, Origin, origin_of, run_import
 from foldline.producers.importing import ImportReport, read_pieces
 from foldline.producers.json_fields import Json
 from foldline.producers.mirror import Mirror
@@ -44,8 +44,26 @@ def import_file(
     if check:
         check_format(path, SYSTEM, record_max_bytes=limit)
     origin = origin_of(SYSTEM, path, redactor)
-    session_id, head = _session(path, limit)
-    copied = copied_from(log, path, head, record_max_bytes=limit)
+    return run_import(
+        log,
+        origin,
+        read_pieces(path, record_max_bytes=limit),
+        begin_of(log, origin, record_max_bytes=limit),
+        settings=settings,
+        redactor=redactor,
+        on_progress=on_progress,
+    )
+
+
+def begin_of(log: Log, origin: Origin, *, record_max_bytes: int) -> Begin:
+    """What makes the mapping of a rollout.
+
+    Raises:
+        ImportSourceError: the file cannot be read.
+        LogUnavailableError: the log gave no answer.
+    """
+    session_id, head = _session(origin.path, record_max_bytes)
+    copied = copied_from(log, origin.path, head, record_max_bytes=record_max_bytes)
 
     def begin(mirror: Mirror, report: ImportReport) -> Mapping:
         return Mapping(
@@ -57,15 +75,7 @@ def import_file(
             copied=copied,
         )
 
-    return run_import(
-        log,
-        origin,
-        read_pieces(path, record_max_bytes=limit),
-        begin,
-        settings=settings,
-        redactor=redactor,
-        on_progress=on_progress,
-    )
+    return begin
 
 
 def _session(path: Path, record_max_bytes: int) -> tuple[str, Json]:

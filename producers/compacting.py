@@ -25,7 +25,7 @@ from foldline.producers.summarisers import (
     SummaryRequest,
 )
 from foldline.projections.policy import ContextPolicy
-from foldline.projections.recording import SHAPING
+from foldline.projections.recorded_steps import SHAPING
 from foldline.projections.reopening import READ_EVENT
 from foldline.projections.shaping import EXTRACTIVE, Compact
 from foldline.projections.summarising import Originals, facts_of

@@ -28,8 +28,16 @@ END_TRIES_MAX = 16
 End = SessionCompleted | SessionFailed | SessionCancelled
 
 
-async def end_session(owner: Ownership, end: End, *, expire: str) -> Verdict:
+async def end_session(
+    owner: Ownership, end: End, *, expire: str, event_id: str | None = None
+) -> Verdict:
     """End a session; `expire` is why pending steering will not be applied.
+
+    Args:
+        owner: who decides for it.
+        end: how it ends.
+        expire: as said.
+        event_id: the end's id, where it is not to be a new one.
 
     Raises:
         PendingSteeringError: steering is pending, and `expire` is empty.
@@ -40,7 +48,7 @@ async def end_session(owner: Ownership, end: End, *, expire: str) -> Verdict:
     while True:
         state = await expire_steering(owner, expire)
         turn_id = state.turn.turn_id if state.turn else None
-        draft = owner.draft(end, turn_id=turn_id, expected_seq=state.seq)
+        draft = owner.draft(end, turn_id=turn_id, expected_seq=state.seq, event_id=event_id)
         answers: Answers = await owner.attempt([draft])
         tries_left -= 1
         if answers[0].verdict.kind != CONFLICT or not tries_left:

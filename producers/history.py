@@ -7,13 +7,9 @@ they come in one piece, where the log keeps them warm.
 from collections.abc import Sequence
 
 from foldline.producers.ownership import Ownership
+from foldline.projections.base import reaches_back
 from foldline.projections.building import build
-from foldline.projections.context import (
-    Context,
-    Sources,
-    missing_steering,
-    text_blobs,
-)
+from foldline.projections.context import Context, Sources, text_blobs
 from foldline.projections.reading import Past
 from foldline.projections.waking import begun
 from foldline.schemas.recorded import Recorded
@@ -43,7 +39,7 @@ class History:
         if base_seq != self._base_seq:
             await self._begin(past, base_seq)
         await self._read_tail(past, state.seq)
-        if missing_steering(self._events):
+        if reaches_back(self._events, base_seq):
             past.note_base(state, 0)
             await self._begin(past, 0)
             await self._read_tail(past, state.seq)

@@ -147,17 +147,22 @@ def read_pieces(path: Path, *, record_max_bytes: int) -> Iterator[Piece]:
     """
     try:
         with path.open("rb") as file:
-            offset = 0
-            while line := file.readline(record_max_bytes + 1):
-                if len(line) > record_max_bytes and not line.endswith(b"\n"):
-                    piece = _overlong(file, line, offset, record_max_bytes)
-                    offset += piece.length
-                    yield piece
-                    continue
-                yield from _pieces_of(line, offset)
-                offset += len(line)
+            yield from pieces_from(file, 0, record_max_bytes=record_max_bytes)
     except OSError as error:
         raise ImportSourceError(str(path), error.strerror or str(error)) from error
+
+
+def pieces_from(file: BinaryIO, offset: int, *, record_max_bytes: int) -> Iterator[Piece]:
+    """The same of an open file, from where a piece or a line of it ended."""
+    file.seek(offset)
+    while line := file.readline(record_max_bytes + 1):
+        if len(line) > record_max_bytes and not line.endswith(b"\n"):
+            piece = _overlong(file, line, offset, record_max_bytes)
+            offset += piece.length
+            yield piece
+            continue
+        yield from _pieces_of(line, offset)
+        offset += len(line)
 
 
 def _overlong(file: BinaryIO, begin: bytes, offset: int, limit: int) -> Piece:

@@ -100,9 +100,14 @@ class Mirror:
         session = self._session(session_id)
         return session.unseen.get(_number(event_id)) or session.head + 1
 
+    @property
+    def heads(self) -> dict[str, int]:
+        """Where each session stands that was written to or looked at."""
+        return {name: session.head for name, session in self._sessions.items()}
+
     def close(self, *, system: str, stream: str) -> None:
         """Record what waits, and look for what the source no longer holds."""
-        self._flush()
+        self.flush()
         for session_id, session in self._sessions.items():
             self._report.sessions.append(
                 ImportedSession(session_id, session.head, session.added)
@@ -166,9 +171,15 @@ class Mirror:
             or len(self._waiting) >= self._batch_max
             or self._waiting_bytes >= BATCH_BYTES
         ):
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Record what waits.
+
+        Raises:
+            LogUnavailableError: no answer. What waited is given up: the same facts, put
+                into another mirror, are recorded once.
+        """
         waiting, self._waiting = self._waiting, []
         self._waiting_bytes = 0
         resyncs = 0

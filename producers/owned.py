@@ -4,13 +4,13 @@
 session; whoever takes it over fences this one, whose next decision raises FencedError.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
-from foldline.errors import FoldlineError, SettingsError
-from foldline.producers.appender import Appender, raise_refused
-from foldline.producers.calls import pending_call
-from foldline.producers.ending import End, end_session, expire_steering
+from foldline.errors import SettingsError
+from foldline.producers.appender import Appender
+from foldline.producers.deciding import Deciding
+from foldline.producers.ending import End, end_session
 from foldline.producers.handing_off import hand_off
 from foldline.producers.history import History
 from foldline.producers.identity import elapsed_clock_s, fresh_id
@@ -21,7 +21,7 @@ from foldline.producers.recover import Recovery
 from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.session import Said, View
 from foldline.producers.shaping import NamedPolicy, Shaping, policy_of
-from foldline.producers.stopping import stop_if_orphaned
+from foldline.producers.stopping import pass_on_stop
 from foldline.producers.subagents import (
     Assignment,
     Children,
@@ -35,32 +35,22 @@ from foldline.producers.turn import Turn
 from foldline.projections.policy import POLICIES, ContextPolicy
 from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.steering import wants_turn
-from foldline.schemas.authority import authority_of
 from foldline.schemas.events import (
-    BackgroundEnded,
-    CheckpointCreated,
-    InstructionsSet,
-    KnownEvent,
     SessionCancelled,
     SessionCompleted,
     SessionFailed,
     SessionSuspended,
-    ToolsDeclared,
     TurnStarted,
     UserMessage,
 )
-from foldline.schemas.snapshots import state_hash
-from foldline.schemas.state import FOLD_VERSION, SessionState
-from foldline.schemas.verdicts import CONFLICT, Verdict
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
 
 CLOSE_GRACE_S = 2.0
 """How long closing a session waits for tools that were told to stop."""
 
 STEERING = "STEERING"
 """The trigger of a turn that steering began."""
-
-CHECKPOINT_TRIES_MAX = 16
-"""How often a checkpoint is made anew because somebody appended in between."""
 
 
 class Forks(Protocol):
@@ -130,7 +120,7 @@ class Session(View):
         )
 
 
-class OwnedSession(Session):
+class OwnedSession(Deciding, Session):
     """A session that this client owns, until it is closed or fenced."""
 
     def __init__(
@@ -144,7 +134,7 @@ class OwnedSession(Session):
         claim: Verdict,
         policy: NamedPolicy = None,
     ) -> None:
-        super().__init__(link, state, forks=forks, appender=appender)
+        Session.__init__(self, link, state, forks=forks, appender=appender)
         self._children = children
         self._owner = Ownership(
             link,
@@ -160,19 +150,9 @@ class OwnedSession(Session):
         self._closed = False
 
     @property
-    def epoch(self) -> int:
-        """The epoch in which this client owns the session."""
-        return self._owner.epoch
-
-    @property
     def is_over(self) -> bool:
         """Whether this client decides nothing any more here: suspended, ended, closed."""
         return self._closed or self._owner.over
-
-    @property
-    def problems(self) -> list[FoldlineError]:
-        """What went wrong while recording late outcomes, where nobody waited for it."""
-        return self._owner.problems
 
     @property
     def context_policy(self) -> ContextPolicy:
@@ -257,7 +237,7 @@ class OwnedSession(Session):
             leave_tools: leave what may be repeated, or asked about, to a process that
                 has the tool, if this one has not; otherwise its outcome is unknown.
         """
-        await stop_if_orphaned(self._owner)
+        await pass_on_stop(self._link, self._owner.actor, self.session_id)
         await settle_subagents(self._owner)
         recovery = Recovery(
             self._owner, toolbox, policy or RecoveryPolicy(), leave_tools=leave_tools
@@ -266,77 +246,11 @@ class OwnedSession(Session):
 
     # --- the plain verbs -------------------------------------------------------------
 
-    async def append(
-        self,
-        event: KnownEvent,
-        *,
-        expected_seq: int | None = None,
-        requires: tuple[str, ...] = (),
-        event_id: str | None = None,
-    ) -> Verdict:
-        """Record one event: as the owner where only the owner may, else as anybody."""
-        if authority_of(event) == "external":
-            return await super().append(
-                event, expected_seq=expected_seq, requires=requires, event_id=event_id
-            )
-        turn_id = await self._open_turn_id()
-        draft = self._owner.draft(
-            event,
-            turn_id=turn_id,
-            event_id=event_id,
-            expected_seq=expected_seq,
-            requires=requires,
-        )
-        return (await self._owner.decide([draft]))[0].verdict
-
-    async def append_all(self, events: Sequence[KnownEvent]) -> list[Verdict]:
-        """Record several events of the owner in one batch."""
-        turn_id = await self._open_turn_id()
-        drafts = [self._owner.draft(event, turn_id=turn_id) for event in events]
-        return [sent.verdict for sent in await self._owner.decide(drafts)]
-
-    async def declare(self, toolbox: Toolbox) -> Verdict:
-        """Say which tools are in force from here on."""
-        return await self.append(ToolsDeclared(tools=toolbox.declarations()))
-
-    async def instruct(self, said: Said, *, role: str = "system") -> Verdict:
-        """Say which instructions are in force from here on, in a role."""
-        return await self.append(InstructionsSet(role=role, blocks=blocks_of(said)))
-
-    async def background_ended(
-        self, handle: str, outcome: str, output: Said = ()
-    ) -> Verdict:
-        """Tell how something ended that went on in the background."""
-        event = BackgroundEnded(handle=handle, outcome=outcome, output=blocks_of(output))
-        return await self.append(event)
-
-    async def checkpoint(self) -> Verdict:
-        """Ask the log to keep the state as it is now; `verify` checks its hash."""
-        tries_left = CHECKPOINT_TRIES_MAX
-        while True:
-            state = await self._owner.state()
-            event = CheckpointCreated(
-                upto_seq=state.seq,
-                state_hash=state_hash(state),
-                fold_version=FOLD_VERSION,
-            )
-            answers = await self._owner.attempt(
-                [self._owner.draft(event, expected_seq=state.seq)]
-            )
-            tries_left -= 1
-            if answers[0].verdict.kind != CONFLICT or not tries_left:
-                raise_refused(answers)
-                return answers[0].verdict
-
     async def suspend(self, reason: str = "") -> Verdict:
         """Rest until somebody takes the session; an open turn stays open."""
         verdict = await self.append(SessionSuspended(reason=reason))
         await self._let_go()
         return verdict
-
-    async def expire_steering(self, reason: str) -> None:
-        """Say of all steering that is pending that it will not be applied, and why."""
-        await expire_steering(self._owner, reason)
 
     async def subagent(
         self,
@@ -445,18 +359,16 @@ class OwnedSession(Session):
         *,
         target: str = "SESSION",
         target_id: str | None = None,
+        event_id: str | None = None,
     ) -> Verdict:
         """End the session; another target is asked to stop as anybody may ask it."""
         if target != "SESSION":
-            return await super().cancel(reason, target=target, target_id=target_id)
+            return await super().cancel(
+                reason, target=target, target_id=target_id, event_id=event_id
+            )
         ended = SessionCancelled(reason=reason)
-        return await self._end(ended, expire="the session was cancelled")
-
-    async def open_calls(self) -> list[PendingCall]:
-        """Every call without an end, those included whose outcome is unknown."""
-        state = await self._owner.state()
-        listed = sorted(state.calls.values(), key=lambda call: call.requested_seq)
-        return [await pending_call(self._owner, call) for call in listed]
+        expire = "the session was cancelled"
+        return await self._end(ended, expire=expire, event_id=event_id)
 
     async def close(self) -> None:
         """Stop what can be stopped, record what came of it, and give the lease up."""
@@ -470,12 +382,8 @@ class OwnedSession(Session):
 
     # --- what these share ------------------------------------------------------------
 
-    async def _open_turn_id(self) -> str | None:
-        state = await self._owner.state()
-        return state.turn.turn_id if state.turn else None
-
-    async def _end(self, end: End, *, expire: str) -> Verdict:
-        verdict = await end_session(self._owner, end, expire=expire)
+    async def _end(self, end: End, *, expire: str, event_id: str | None = None) -> Verdict:
+        verdict = await end_session(self._owner, end, expire=expire, event_id=event_id)
         await self._let_go()
         return verdict
 

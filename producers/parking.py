@@ -4,14 +4,14 @@ Reason and ids are those by which recovery parks a session: its consumer takes t
 up once nothing of it waits any more.
 """
 
+from collections.abc import Iterable
+
 from foldline.producers.ownership import Ownership
-from foldline.producers.prepare import Draft
 from foldline.producers.tools import PendingCall
 from foldline.projections.resuming import park_request
 from foldline.projections.stalled import PARKED
 from foldline.schemas.events import (
     InputRequested,
-    KnownEvent,
     PermissionRequested,
     SessionSuspended,
 )
@@ -39,22 +39,31 @@ class Parking:
     async def park(self, *, turn_id: str, batch_id: str) -> str:
         """Suspend the session with what is asked, in one batch; gives the reason."""
         reasons = dict.fromkeys(why for _, why in self._asked.values())
-        reason = PARKED + "; ".join(reasons)
         by_id = {event.request_id: event for event, _ in self._asked.values()}
-        events: list[KnownEvent] = [*by_id.values(), SessionSuspended(reason=reason)]
-        drafts: list[Draft] = [
-            self._owner.draft(event, turn_id=turn_id, batch_id=batch_id) for event in events
-        ]
-        await self._owner.decide(drafts)
-        await self._owner.rest()
-        return reason
+        why = "; ".join(reasons)
+        return await _rest(
+            self._owner, by_id.values(), why, turn_id=turn_id, batch_id=batch_id
+        )
 
 
 async def rest_with_question(owner: Ownership, why: str, *, turn_id: str) -> str:
     """Suspend the session with the question whether it is to go on; gives the reason."""
+    return await _rest(owner, [park_request(owner.epoch, why)], why, turn_id=turn_id)
+
+
+async def _rest(
+    owner: Ownership,
+    questions: Iterable[PermissionRequested | InputRequested],
+    why: str,
+    *,
+    turn_id: str,
+    batch_id: str | None = None,
+) -> str:
     reason = PARKED + why
-    events = park_request(owner.epoch, why), SessionSuspended(reason=reason)
-    await owner.decide([owner.draft(event, turn_id=turn_id) for event in events])
+    events = *questions, SessionSuspended(reason=reason)
+    await owner.decide(
+        [owner.draft(event, turn_id=turn_id, batch_id=batch_id) for event in events]
+    )
     await owner.rest()
     return reason
 

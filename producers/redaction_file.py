@@ -22,14 +22,17 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from foldline.errors import SettingsError
-from foldline.producers.redaction import Redactor, key_of_log
 from foldline.producers.redaction_engines import Finds
+from foldline.producers.redaction_key import key_of_log
 from foldline.producers.redaction_pii import PII_RULES
 from foldline.producers.redaction_rule import Rule
 from foldline.producers.redaction_rules import DEFAULT_RULES
+
+if TYPE_CHECKING:
+    from foldline.producers.redaction import Redactor
 
 SETTING = "FOLDLINE_REDACTION_RULES"
 
@@ -66,7 +69,7 @@ def read_rules(path: Path) -> RuleFile:
     return RuleFile((*own, *DEFAULT_RULES, *personal), dict(_values(path, said)))
 
 
-def redactor_for(url: str, rules: Path | None) -> Redactor:
+def redactor_for(url: str, rules: Path | None) -> "Redactor":
     """What takes secrets out of all that is recorded in a log, by a file of rules.
 
     Raises:
@@ -78,13 +81,15 @@ def redactor_for(url: str, rules: Path | None) -> Redactor:
 
 def redactor_with(
     rules: Path | None, *, key: bytes | None = None, engines: Sequence[Finds] = ()
-) -> Redactor:
+) -> "Redactor":
     """What takes secrets out by a file of rules; by the default ones without a file.
 
     Raises:
         SettingsError: the file cannot be read, or something in it means nothing.
         RedactionError: a value is too short.
     """
+    from foldline.producers.redaction import Redactor  # late: hooks read only the rules
+
     if rules is None:
         return Redactor(key, engines=engines)
     file = read_rules(rules)

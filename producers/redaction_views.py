@@ -265,22 +265,24 @@ def _is_broken_token(match: Match[str]) -> bool:
 
     The rest is long, or has a line to itself; it is no word, hash or line of its own.
     """
-    rest = _REST_OF_TOKEN.match(match.string, match.end())
-    if rest is None or _OWN_LINE.fullmatch(rest[1]) is not None:
-        return False
-    if _OWN_PREFIX.match(rest[1]) is not None:
-        return False
-    return rest["end"] is not None or is_mixed(rest[1])
+    rest = _rest_at(match.string, match.end())
+    return rest is not None and (rest["end"] is not None or is_mixed(rest[1]))
 
 
 def goes_on(text: str) -> bool:
     """Whether a text begins with the rest of a token, by its look: no word, no hash."""
-    rest = _REST_OF_TOKEN.match(text)
-    if rest is None or _OWN_LINE.fullmatch(rest[1]) is not None:
+    rest = _rest_at(text, 0)
+    if rest is None or len(rest[1]) < REST_MIN:
         return False
-    if _OWN_PREFIX.match(rest[1]) is not None:
-        return False
-    return len(rest[1]) >= REST_MIN and not (rest[1].isalpha() or rest[1].isdigit())
+    return not (rest[1].isalpha() or rest[1].isdigit())
+
+
+def _rest_at(text: str, at: int) -> Match[str] | None:
+    """What may be the rest of a token here; None for a line or a secret of its own."""
+    rest = _REST_OF_TOKEN.match(text, at)
+    if rest is None or _OWN_LINE.fullmatch(rest[1]) or _OWN_PREFIX.match(rest[1]):
+        return None
+    return rest
 
 
 def _places(

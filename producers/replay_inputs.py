@@ -16,7 +16,8 @@ from foldline.producers.redaction_text import PLACEHOLDER
 from foldline.producers.replay_script import Script
 from foldline.producers.tools import Toolbox
 from foldline.projections.context import Context
-from foldline.projections.recording import Environment, RecordedTurn, Recording
+from foldline.projections.recorded_steps import RecordedTurn
+from foldline.projections.recording import Environment, Recording
 from foldline.projections.replay import (
     Divergence,
     environment_difference,

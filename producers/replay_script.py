@@ -14,7 +14,8 @@ from foldline.producers.link import Stamp
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Draft
-from foldline.projections.recording import RecordedCall, RecordedTurn, Recording
+from foldline.projections.recorded_steps import RecordedCall, RecordedTurn
+from foldline.projections.recording import Recording
 from foldline.projections.replay import (
     HARNESS,
     MODEL,

@@ -12,8 +12,8 @@ from foldline.producers.replay_script import Script
 from foldline.producers.shaping import Way
 from foldline.projections.building import build
 from foldline.projections.context import SUMMARY, Context, Message, Sources
-from foldline.projections.recording import SHAPING
-from foldline.projections.shaping import RULE
+from foldline.projections.prune_step import RULE
+from foldline.projections.recorded_steps import SHAPING
 from foldline.schemas.events import (
     AnyEvent,
     AssistantMessage,

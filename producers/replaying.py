@@ -32,7 +32,8 @@ from foldline.producers.appender import raise_refused
 from foldline.producers.client import Client
 from foldline.producers.link import Stamp
 from foldline.producers.owned import OwnedSession
-from foldline.producers.redaction import Redactor, key_of_log
+from foldline.producers.prepare import Redacts
+from foldline.producers.redaction_file import redactor_for
 from foldline.producers.replay_inputs import Inputs, LiveInputs, ReplayedInputs
 from foldline.producers.replay_log import ReplayLog
 from foldline.producers.replay_script import NotGiven, RecordedTime, Script
@@ -121,13 +122,36 @@ async def replay(
             harness forks it, and a fork has a record of its own.
         LineageError: it is a fork, and an ancestor is not there as it was.
         LogError, DecodeError, BlobError: its events cannot be read.
+        SettingsError, RedactionError: the rules or the key of redaction cannot be read.
     """
+    settings = settings or Settings()
+    redactor = redactor_for(log.url, settings.redaction_rules)
+    return await _replay(
+        log,
+        session_id,
+        harness,
+        upto_seq=upto_seq,
+        settings=settings,
+        redactor=redactor,
+        idle_s=idle_s,
+    )
+
+
+async def _replay(
+    log: Log,
+    session_id: str,
+    harness: Harness,
+    *,
+    upto_seq: int | None,
+    settings: Settings,
+    redactor: Redacts,
+    idle_s: float,
+) -> ReplayReport:
+    """Run it with the redactor of the record: equal secrets, equal placeholders."""
     recording = await asyncio.to_thread(load, log, session_id, upto_seq=upto_seq)
     clock = RecordedTime()
     script = Script(recording, clock)
-    settings = settings or Settings()
     throw_away = ReplayLog(log, settings=settings, clock=clock)
-    redactor = Redactor(key_of_log(log.url))  # equal secrets, equal placeholders
     client = _ReplayClient(
         throw_away,
         settings=settings,
@@ -335,7 +359,15 @@ async def continue_live(
     Raises:
         As `replay`, and whatever the harness raises live.
     """
-    report = await replay(client.log, session_id, harness, upto_seq=from_seq)
+    report = await _replay(
+        client.log,
+        session_id,
+        harness,
+        upto_seq=from_seq,
+        settings=client.settings,
+        redactor=client.redactor,
+        idle_s=IDLE_S,
+    )
     if not report.ok:
         return report
     whole = await asyncio.to_thread(load, client.log, session_id)
@@ -346,7 +378,7 @@ async def continue_live(
         whole,
         from_seq,
         within_turn=state.turn is not None,
-        redactor=Redactor(key_of_log(client.log.url)),
+        redactor=client.redactor,
     )
     await _go_on(harness, fork, inputs)
     return replace(report, live_session_id=fork.session_id, divergence=inputs.divergence)

@@ -7,13 +7,15 @@ its place; what it is, is never said.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from foldline.errors import BlobError
 from foldline.processors.log import Log
+from foldline.processors.named_blobs import blobs_in
 from foldline.producers.redaction import Redactor
 from foldline.schemas.blocks import Blob
 from foldline.schemas.events import UnknownEvent, type_of
@@ -66,6 +68,13 @@ class ScanReport:
         if len(self.findings) < LISTED_MAX:
             self.findings.append(finding)
 
+    def add_all(
+        self, counts: Mapping[str, int], place: Callable[[str, int], Finding]
+    ) -> None:
+        """Count what the rules found at one place."""
+        for rule, count in sorted(counts.items()):
+            self.add(place(rule, count))
+
 
 class Scanner:
     """Goes over sessions and files with one redactor; each blob is looked at once."""
@@ -97,9 +106,11 @@ class Scanner:
         for text in _strings((event, recorded.envelope)):
             around.update(self._redactor.redact_text(text)[1])
         for where, counts in (("event", said), ("structure", around - said)):
-            for rule, count in sorted(counts.items()):
-                self.report.add(Finding(where, rule, count, session_id, recorded.seq, name))
-        for blob in _blobs(event):
+            place = partial(
+                Finding, where, session_id=session_id, seq=recorded.seq, event_type=name
+            )
+            self.report.add_all(counts, place)
+        for blob in blobs_in(event):
             self._blob(log, blob, session_id, recorded.seq, name)
 
     def _blob(self, log: Log, blob: Blob, session_id: str, seq: int, name: str) -> None:
@@ -113,11 +124,11 @@ class Scanner:
             self.report.unread.append(sha256)
             return
         self.report.blobs += 1
-        counts = self._redactor.redact_text(data.decode("utf-8", "replace"))[1]
-        for rule, count in sorted(counts.items()):
-            self.report.add(
-                Finding("blob", rule, count, session_id, seq, name, sha256=sha256)
-            )
+        place = partial(
+            Finding, "blob", session_id=session_id, seq=seq, event_type=name, sha256=sha256
+        )
+        text = data.decode("utf-8", "replace")
+        self.report.add_all(self._redactor.redact_text(text)[1], place)
 
     def file(self, path: Path) -> None:
         """Look at a file as bytes, whatever it is.
@@ -129,8 +140,7 @@ class Scanner:
         counts: Counter[str] = Counter()
         for text in _pieces(path):
             counts.update(self._redactor.redact_text(text)[1])
-        for rule, count in sorted(counts.items()):
-            self.report.add(Finding("file", rule, count, path=str(path)))
+        self.report.add_all(counts, partial(Finding, "file", path=str(path)))
 
 
 def _pieces(path: Path) -> Iterator[str]:
@@ -155,13 +165,3 @@ def _strings(value: object) -> Iterator[str]:
         yield from _strings(value.fields)
     elif isinstance(value, Record):
         yield from _strings(tuple(value.__dict__.values()))
-
-
-def _blobs(value: object) -> Iterable[Blob]:
-    if isinstance(value, Blob):
-        yield value
-    elif isinstance(value, tuple):
-        for item in cast("tuple[object, ...]", value):
-            yield from _blobs(item)
-    elif isinstance(value, Record):
-        yield from _blobs(tuple(value.__dict__.values()))

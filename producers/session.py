@@ -21,7 +21,6 @@ from foldline.processors.lineage import (
     lineage_of,
 )
 from foldline.processors.log import Log
-from foldline.processors.open_log import SERVICE
 from foldline.producers.appender import Answers, Appender, Sent, raise_refused
 from foldline.producers.identity import derived_id, fresh_id
 from foldline.producers.link import Link, Stamp
@@ -170,10 +169,10 @@ class View:
         return (await self._send([draft]))[0].verdict
 
     async def _check_roles(self, event: KnownEvent) -> None:
-        """A service checks its tokens' roles; elsewhere they are the operator's."""
+        """Of what answers a person's request only: nothing else is worth a thread."""
         link = self._link
         roles = link.settings.roles_of_operator
-        if roles and answered_request(event) and not link.log.url.startswith(SERVICE):
+        if roles and answered_request(event):
             await link.read(check_operator, link.log, self.session_id, event, roles=roles)
 
     async def message(self, said: Said, *, idempotency_key: str | None = None) -> str:
@@ -324,10 +323,12 @@ class View:
         *,
         target: str = "SESSION",
         target_id: str | None = None,
+        event_id: str | None = None,
     ) -> Verdict:
         """Ask the owner to stop: the SESSION, the open TURN, or one CALL.
 
-        Subagents that it is about, and theirs, are asked as well, wherever they run.
+        Subagents that it is about, and theirs, are asked as well, wherever they run. The
+        same again, with the same `event_id`, is recorded once.
 
         Raises:
             AppendRefusedError: CLOSED, the session ended before. Subagents that it has
@@ -335,7 +336,7 @@ class View:
         """
         event = CancellationRequested(target=target, target_id=target_id, reason=reason)
         try:
-            verdict = await self.append(event)
+            verdict = await self.append(event, event_id=event_id)
         except AppendRefusedError as error:
             if error.verdict.kind == CLOSED and target == "SESSION":
                 await stop_children(self._link, self._link.actor, await self.state())

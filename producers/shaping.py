@@ -27,15 +27,14 @@ from foldline.producers.summarisers import Extractive, OpenModelCall, Summariser
 from foldline.projections.context import Context
 from foldline.projections.policy import NO_LIMIT, POLICIES, ContextPolicy
 from foldline.projections.progress import compactions_without_progress
+from foldline.projections.prune_step import RULE, Prune
 from foldline.projections.reopening import READ_EVENT
 from foldline.projections.request import Form
 from foldline.projections.room import BytesAsTokens
 from foldline.projections.shaping import (
     REASON,
-    RULE,
     STEPS_MAX,
     Compact,
-    Prune,
     Step,
     compaction,
     plan,

@@ -16,7 +16,6 @@ request follows from the one that it stems from.
 import asyncio
 
 from foldline.producers.link import Link, Stamp
-from foldline.producers.ownership import Ownership
 from foldline.projections.subagents import (
     DEPTH_MAX,
     PARENT_ENDED,
@@ -47,14 +46,9 @@ async def stop_children(link: Link, actor: Actor, state: SessionState) -> None:
         await _stop_tree(link, actor, child.child_session_id, cause)
 
 
-async def stop_if_orphaned(owner: Ownership) -> None:
-    """Ask this session to stop where one above it has ended, or was asked to stop."""
-    await pass_on_stop(owner.link, owner.actor, owner.session_id)
-
-
 async def pass_on_stop(link: Link, actor: Actor, session_id: str) -> None:
     """Ask a subagent to stop, with all below, where a session above has it so."""
-    order = await link.read(order_from_above, link.log, session_id)
+    order = await link.read(order_from_above, link.log.state, session_id)
     if order is not None:
         cause = (order.stems_from, order.reason)
         await _stop_tree(link, actor, order.session_id, cause)

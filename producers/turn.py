@@ -27,7 +27,7 @@ from foldline.producers.tool_run import ToolRun
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult
 from foldline.projections.context import Context
 from foldline.projections.policy import FULL
-from foldline.projections.recording import COMPACTION
+from foldline.projections.recorded_steps import COMPACTION
 from foldline.projections.render_anthropic import Caching
 from foldline.projections.request import Form
 from foldline.projections.steering import asked_to_stop, due_steering

@@ -90,6 +90,14 @@ class Tale:
     projected: Result | None = None
     projected_seq: int = 0
     projected_id: str = ""
+    end: End | None = None
+    """The first of its last attempt."""
+
+    def tell_end(self, end: End) -> None:
+        """Take in one more end."""
+        self.ends.append(end)
+        if self.end is None or end.attempt > self.end.attempt:
+            self.end = end
 
     def leave(self, parent_id: str) -> None:
         """The session was forked while the call was open: it stays the parent's."""
@@ -103,35 +111,26 @@ class Tale:
         """What the model is shown: what it was shown already, the end, or a stand-in."""
         if self.projected is not None:
             return self.projected
-        end = self._end()
-        return self.standing if end is None else end.result
+        return self.standing if self.end is None else self.end.result
 
     @property
     def settled_seq(self) -> int:
         """Since when what is shown of it cannot become another; 0: it still can."""
-        end = self._end()
-        return self.projected_seq or (end.seq if end else 0)
+        return self.projected_seq or (self.end.seq if self.end else 0)
 
     @property
     def shown_id(self) -> str:
         """The event that is shown as its result; empty for a stand-in."""
-        end = self._end()
-        return self.projected_id or (end.event_id if end else "")
+        return self.projected_id or (self.end.event_id if self.end else "")
 
     def shown_end(self) -> End | None:
         """The end that is shown with the call; None for a stand-in and what was frozen."""
-        return None if self.projected is not None else self._end()
+        return None if self.projected is not None else self.end
 
     def late(self) -> dict[str, Result]:
         """Ends that came after what is shown, by the id of their event."""
         shown_seq = self.settled_seq
         return {e.event_id: e.result for e in self.ends if e.seq > shown_seq}
-
-    def _end(self) -> End | None:
-        if not self.ends:
-            return None
-        attempt = max(end.attempt for end in self.ends)
-        return next(end for end in self.ends if end.attempt == attempt)
 
 
 def tales_of(events: Iterable[Recorded]) -> dict[str, Tale]:
@@ -140,6 +139,8 @@ def tales_of(events: Iterable[Recorded]) -> dict[str, Tale]:
     handles: dict[str, tuple[str, int]] = {}
     for recorded in events:
         event = recorded.event
+        if type(event) not in _TELLING:
+            continue
         if isinstance(event, ToolCallRequested):
             if event.call_id not in tales:
                 event_id = recorded.envelope.event_id
@@ -184,14 +185,14 @@ def _tell(tale: Tale, recorded: Recorded, attempt: int) -> None:
     end = end_of(event)
     if end is not None:
         event_id = recorded.envelope.event_id
-        tale.ends.append(End(recorded.seq, attempt, event_id, end, named_by(event)))
+        tale.tell_end(End(recorded.seq, attempt, event_id, end, named_by(event)))
         return
     standing = _standing(event)
     if standing is not None:
         tale.standing = standing
 
 
-_ENDS: frozenset[type] = frozenset(
+ENDS: frozenset[type] = frozenset(
     {
         BackgroundEnded,
         PermissionDenied,
@@ -205,10 +206,26 @@ _ENDS: frozenset[type] = frozenset(
 )
 """Events that may end a call: most are none of these, and that is seen at once."""
 
+_TELLING: frozenset[type] = ENDS | {
+    PermissionRequested,
+    SessionCreated,
+    ToolBackgrounded,
+    ToolCallRequested,
+    ToolExecutionStarted,
+    ToolOutcomeUnknown,
+    ToolResultProjected,
+}
+"""Events that tell something of a call."""
+
+
+def tells_of(event: AnyEvent) -> str:
+    """How an event names the call that it tells of; empty where it tells of none."""
+    return named_by(event) if type(event) in _TELLING else ""
+
 
 def end_of(event: AnyEvent) -> Result | None:
     """The result that an event ends its call with; None where it ends none."""
-    if type(event) not in _ENDS:
+    if type(event) not in ENDS:
         return None
     match event:
         case ToolExecutionCompleted():
@@ -248,7 +265,7 @@ def _standing(event: AnyEvent) -> Result | None:
     """What stands in for a result after this event; None where it changes nothing."""
     match event:
         case ToolExecutionStarted() | ToolOutcomeUnknown():
-            return _stand_in("UNKNOWN", UNKNOWN_TEXT)
+            return _UNKNOWN
         case ToolExecutionTimedOut():
             return _stand_in("TIMED_OUT", _timeout(event), event.blocks)
         case ToolExecutionCancelled():
@@ -258,7 +275,7 @@ def _standing(event: AnyEvent) -> Result | None:
             note = f"It goes on in the background, as {event.handle}. "
             return Result("BACKGROUND", (text_block(note), *shown(event.output)))
         case PermissionRequested():
-            return _stand_in("WAITING", WAITING_TEXT)
+            return _WAITING
         case PermissionDenied(may_request_again=True):
             return Result("DENIED", _denial(event), error=True)
         case ToolOutcomeResolved(outcome="NOT_EXECUTED"):
@@ -275,6 +292,10 @@ def _stand_in(form: str, text: str, blocks: Blocks = ()) -> Result:
     return Result(form, (text_block(text), *blocks), error=True)
 
 
+_UNKNOWN = _stand_in("UNKNOWN", UNKNOWN_TEXT)
+_WAITING = _stand_in("WAITING", WAITING_TEXT)
+
+
 def shown(blocks: Blocks) -> Blocks:
     """The blocks that say something; a result is never empty."""
     return says(blocks) or (text_block(NO_OUTPUT_TEXT),)
@@ -282,13 +303,16 @@ def shown(blocks: Blocks) -> Blocks:
 
 def says(blocks: Blocks) -> Blocks:
     """The blocks that are not empty."""
-    return tuple([block for block in blocks if not is_empty(block)])
+    for block in blocks:
+        if is_empty(block):
+            return tuple([block for block in blocks if not is_empty(block)])
+    return blocks
 
 
 def is_empty(block: Block) -> bool:
     """Whether a block holds nothing: no text, no bytes, nothing verbatim."""
     body = block.body
-    if not isinstance(body, str) or body.strip():
+    if not isinstance(body, str) or (body and not body.isspace()):
         return False
     return block.opaque is None and block.signature is None
 

@@ -1,7 +1,6 @@
 """What the model is shown: a projection of a session's events. Pure.
 
-    as_one(states)                   a fork's state, with what its ancestors left out
-    base_of(state, compaction)       the seq behind which the events are needed
+    base.base_of(state, compaction)  the seq behind which the events are needed
     Sources                          these events, and what was in force before them
     building.build(sources)          the Context: messages, tools, what they stem from
     render.to_openai_messages(...)   the same as an API takes it
@@ -19,23 +18,18 @@ whatever event the history ends:
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import cast
 
+from foldline.projections.shaped import Shaped
 from foldline.schemas.blocks import (
     Blob,
     Blocks,
 )
-from foldline.schemas.events import (
-    CompactionCompleted,
-    SteeringApplied,
-    SteeringReceived,
-    ToolDeclaration,
-)
+from foldline.schemas.events import ToolDeclaration
 from foldline.schemas.record import Record
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import SessionState
 
 RENDERER = "foldline.context"
 RENDERER_VERSION = 1
@@ -109,7 +103,7 @@ class Context:
     """What the model is shown, up to `upto_seq`, and what it was made from.
 
     Events from `held_seq` on are still needed as they are: steering that was not applied
-    yet. None: nothing waits.
+    yet. None: nothing waits. `shaped` is what was done to make it smaller.
     """
 
     messages: tuple[Message, ...]
@@ -120,6 +114,7 @@ class Context:
     instructions_event_ids: tuple[str, ...] = ()
     tools_event_id: str | None = None
     held_seq: int | None = None
+    shaped: Shaped = field(default=Shaped(), compare=False)
 
     def sha256(self) -> bytes:
         """The hash of what is shown: the same on every rebuild."""
@@ -150,66 +145,6 @@ class Sources:
     texts: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
 
 
-def as_one(states: Sequence[SessionState]) -> SessionState:
-    """The state to give `base_of` for the history of these sessions, joined by forks.
-
-    What an ancestor compacted or cleared before the fork point is so for the child, as
-    long as nobody rewound since: a state tells of its last rewind only.
-
-    Args:
-        states: of each ancestor at the fork point that leads on, the oldest first; then
-            that of the session itself.
-    """
-    one, *later = states
-    if any(state.counts.get("HistoryRewound") for state in later):
-        return states[-1]
-    for state in later:
-        before = None if state.cleared_seq else one.compaction
-        one = replace(
-            state,
-            cleared_seq=state.cleared_seq or one.cleared_seq,
-            compaction=state.compaction or before,
-            rewound_seq=one.rewound_seq,
-            rewound_to=one.rewound_to,
-        )
-    return one
-
-
-def base_of(state: SessionState, compaction: CompactionCompleted | None) -> int:
-    """The seq behind which the events of the context lie; 0: all are needed.
-
-    A rewind to before a compaction or clearing undoes it. A compaction that keeps
-    events, or leaves some before it, needs the whole history since the clearing.
-
-    Args:
-        state: the state at the head.
-        compaction: the event of `state.compaction`, None where there is none.
-    """
-    cleared = state.cleared_seq
-    if state.rewound_seq > cleared > state.rewound_to:
-        return 0
-    if compaction is None or state.compaction is None:
-        return cleared
-    if state.rewound_seq > state.compaction.seq > state.rewound_to:
-        return cleared
-    whole = compaction.from_seq <= cleared + 1 and not compaction.kept
-    return compaction.to_seq if whole else cleared
-
-
-def missing_steering(events: Sequence[Recorded]) -> bool:
-    """Whether a steering was applied here whose text lies further back."""
-    received = {
-        recorded.envelope.event_id
-        for recorded in events
-        if isinstance(recorded.event, SteeringReceived)
-    }
-    return any(
-        recorded.event.steering_event_id not in received
-        for recorded in events
-        if isinstance(recorded.event, SteeringApplied)
-    )
-
-
 def is_text(blob: Blob) -> bool:
     """Whether a blob's bytes are UTF-8 text, which the model may read."""
     return blob.media_type.startswith(("text/", "application/json"))
@@ -228,11 +163,19 @@ def _find_blobs(value: object, found: dict[bytes, Blob]) -> None:
         if is_text(value):
             found[value.sha256] = value
     elif isinstance(value, tuple):
-        for item in cast("tuple[object, ...]", value):
-            _find_blobs(item, found)
+        _find_within(cast("tuple[object, ...]", value), found)
     elif isinstance(value, Record):
-        for item in value.__dict__.values():
-            _find_blobs(item, found)
+        _find_within(value.__dict__.values(), found)
+
+
+def _find_within(values: Iterable[object], found: dict[bytes, Blob]) -> None:
+    for value in values:
+        if type(value) not in _LEAVES:
+            _find_blobs(value, found)
+
+
+_LEAVES: frozenset[type] = frozenset({bool, bytes, float, int, str, type(None)})
+"""What most fields are: no blob is in them."""
 
 
 def _plain(value: object) -> object:

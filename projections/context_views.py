@@ -9,6 +9,7 @@ Tokens are counted only where they are asked for: the first count loads a vocabu
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -114,10 +115,12 @@ def _shaped(
 ) -> tuple[Context, Sources]:
     """A context as if its owner had used a policy, and the events that this gives."""
     shaper = Shaper(policy, default_counter(), reader, sources.texts)
-    for call in asked_of(sources.events):
-        shaper.shape([r for r in sources.events if r.seq <= call.upto_seq])
-    context = shaper.shape(sources.events)
-    return context, replace(sources, events=shaper.merged(sources.events))
+    events = sources.events
+    for call in asked_of(events) if policy.makes_smaller else ():
+        upto = bisect_right(events, call.upto_seq, key=lambda recorded: recorded.seq)
+        shaper.shape(events[:upto])
+    context = shaper.shape(events)
+    return context, replace(sources, events=shaper.merged)
 
 
 def policy_named(name: str, budget_tokens: int | None) -> ContextPolicy | None:

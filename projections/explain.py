@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from foldline.projections.calls import end_of
 from foldline.projections.context import NOTE, SUMMARY, Context, Message, Part
+from foldline.projections.live import OUTLASTS_REWINDS
 from foldline.projections.token_count import (
     ANYBODY,
     Reader,
@@ -304,12 +305,14 @@ class _Reasons:
         """The reason of one, and the seq of the event that is the reason."""
         if not _is_for_models(recorded.event):
             return NOT_FOR_MODELS, None
-        return self.at(recorded.seq) or (OVERTAKEN, None)
+        outlasts = type(recorded.event) in OUTLASTS_REWINDS
+        found = self.at(recorded.seq, but_for=REWOUND if outlasts else "")
+        return found or (OVERTAKEN, None)
 
-    def at(self, seq: int) -> tuple[str, int] | None:
+    def at(self, seq: int, *, but_for: str = "") -> tuple[str, int] | None:
         """What took away what stood at a seq; None where nothing did."""
         for cut in self._cuts:
-            if cut.first <= seq <= cut.last < cut.by_seq:
+            if cut.first <= seq <= cut.last < cut.by_seq and cut.why != but_for:
                 return cut.why, cut.by_seq
         return None
 

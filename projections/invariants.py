@@ -30,70 +30,72 @@ _Problem = tuple[str, tuple[Message, ...]]
 def _problems(messages: tuple[Message, ...]) -> Iterator[_Problem]:
     seen: dict[str, Message] = {}
     waiting: Message | None = None
+    asked: list[str] = []
     for place, message in enumerate(messages):
         for problem in _of_message(message, place):
             yield problem, (message,)
-        asked = _named(waiting, "call")
-        answered = _named(message if message.role == "tool" else None, "result")
+        answered = _named(message, "result") if message.role == "tool" else []
         if asked != answered and waiting is not None:
             yield f"calls {asked} have the results {answered}", (waiting, message)
         elif asked != answered or (message.role == "tool" and not answered):
             yield f"results {answered} without their calls", (message,)
-        calls = _named(message, "call")
-        for call_id in calls:
+        asked = _named(message, "call") if message.role == "assistant" else []
+        for call_id in asked:
             if call_id in seen:
                 yield f"call {call_id} is there twice", (seen[call_id], message)
             seen[call_id] = message
-        waiting = message if calls else None
+        waiting = message if asked else None
     if waiting is not None:
-        yield f"calls {_named(waiting, 'call')} have no results", (waiting,)
+        yield f"calls {asked} have no results", (waiting,)
 
 
-def _of_message(message: Message, place: int) -> Iterator[str]:
+def _of_message(message: Message, place: int) -> list[str]:
     role = message.role
+    found = [problem for part in message.parts for problem in _of_part(part, role)]
     if role not in ROLES:
-        yield f"role {role!r} is none"
-    if (role == "system") and place:
-        yield "the system's message does not lead"
+        found.append(f"role {role!r} is none")
+    if place and role == "system":
+        found.append("the system's message does not lead")
     if not message.event_ids:
-        yield f"a message of {role} stems from no event"
+        found.append(f"a message of {role} stems from no event")
     if not message.parts:
-        yield f"a message of {role} is empty"
-    for part in message.parts:
-        yield from _of_part(part, role)
+        found.append(f"a message of {role} is empty")
+    return found
 
 
-def _of_part(part: Part, role: str) -> Iterator[str]:
-    if (part.kind == "call") > (role == "assistant"):
-        yield f"{role} makes the call {part.call_id}"
-    if (part.kind == "result") != (role == "tool"):
-        yield f"{role} says a part of kind {part.kind}"
-    if part.kind == "result":
+def _of_part(part: Part, role: str) -> list[str]:
+    found: list[str] = []
+    kind = part.kind
+    if (kind == "call") > (role == "assistant"):
+        found.append(f"{role} makes the call {part.call_id}")
+    if (kind == "result") != (role == "tool"):
+        found.append(f"{role} says a part of kind {kind}")
+    if kind == "result":
         if not part.parts:
-            yield f"the result of {part.call_id} is empty"
+            found.append(f"the result of {part.call_id} is empty")
         for inner in part.parts:
-            yield from _of_part(inner, "")
-    elif part.kind != "call" and _is_empty(part):
-        yield f"an empty part of kind {part.kind}"
-    for text in (part.text, part.opaque or "", part.signature or "", part.tool):
-        if not _is_utf8(text):
-            yield f"a lone surrogate in a part of kind {part.kind}"
+            found += _of_part(inner, "")
+    elif kind != "call" and _is_empty(part):
+        found.append(f"an empty part of kind {kind}")
+    if not _is_utf8(part):
+        found.append(f"a lone surrogate in a part of kind {kind}")
+    return found
 
 
 def _is_empty(part: Part) -> bool:
     return not (part.text or part.blob or part.opaque or part.signature)
 
 
-def _is_utf8(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
+def _is_utf8(part: Part) -> bool:
+    for text in (part.text, part.opaque, part.signature, part.tool):
+        if not text or text.isascii():
+            continue
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
     return True
 
 
-def _named(message: Message | None, kind: str) -> list[str]:
-    parts = message.parts if message is not None else ()
-    return [part.call_id for part in parts if part.kind == kind]
+def _named(message: Message, kind: str) -> list[str]:
+    return [part.call_id for part in message.parts if part.kind == kind]

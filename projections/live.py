@@ -1,26 +1,99 @@
-"""The events that are still part of the conversation. Pure."""
+"""The events that are still part of the conversation. Pure.
+
+A rewind takes back what was said since, and what was done to the context since: it was
+compacted, pruned or cleared. It takes back nothing that holds of the session: its goal,
+plan, constraints, instructions and tools are what its state says they are, whoever set
+them. Nor what others gave: a message that they retracted stays retracted, and steering
+that waits is still to be applied.
+
+A retraction, or another message in its place, takes back what was said before it.
+"""
 
 from collections.abc import Sequence
 
-from foldline.schemas.events import HistoryRewound, MessageRetracted, UserMessage
+from foldline.schemas.events import (
+    BudgetSet,
+    ConfigChanged,
+    ConstraintLifted,
+    ConstraintSet,
+    GoalSet,
+    HistoryRewound,
+    InstructionsSet,
+    LabelsSet,
+    MessageRetracted,
+    PlanUpdated,
+    SessionCreated,
+    SteeringApplied,
+    SteeringExpired,
+    SteeringReceived,
+    ToolsDeclared,
+    UserMessage,
+)
 from foldline.schemas.recorded import Recorded
+
+OUTLASTS_REWINDS: frozenset[type] = frozenset(
+    {
+        BudgetSet,
+        ConfigChanged,
+        ConstraintLifted,
+        ConstraintSet,
+        GoalSet,
+        InstructionsSet,
+        LabelsSet,
+        MessageRetracted,
+        PlanUpdated,
+        SessionCreated,
+        SteeringReceived,
+        ToolsDeclared,
+    }
+)
+"""Events that a rewind does not take back."""
+
+_MAY_TAKE_BACK: frozenset[type] = frozenset(
+    {HistoryRewound, MessageRetracted, UserMessage}
+)
 
 
 def live_of(events: Sequence[Recorded]) -> list[Recorded]:
     """The events that are still part of the conversation, after every rewind."""
+    if not any([_takes_back(r) for r in events if type(r.event) in _MAY_TAKE_BACK]):
+        return list(events)
     live: list[Recorded] = []
     for recorded in events:
         if isinstance(recorded.event, HistoryRewound):
-            to_seq = recorded.event.to_seq
-            live = [earlier for earlier in live if earlier.seq <= to_seq]
+            live = _rewound(live, recorded.event.to_seq)
         else:
             live.append(recorded)
     return _unretracted(live)
 
 
+def _takes_back(recorded: Recorded) -> bool:
+    event = recorded.event
+    return not isinstance(event, UserMessage) or event.replaces is not None
+
+
+def _rewound(live: list[Recorded], to_seq: int) -> list[Recorded]:
+    """What a rewind leaves; steering that was applied, or expired, is not to come again."""
+    taken = [recorded for recorded in live if recorded.seq > to_seq]
+    settled = {
+        recorded.event.steering_event_id
+        for recorded in taken
+        if isinstance(recorded.event, (SteeringApplied, SteeringExpired))
+    }
+    return [
+        recorded
+        for recorded in live
+        if (recorded.seq <= to_seq or type(recorded.event) in OUTLASTS_REWINDS)
+        and recorded.envelope.event_id not in settled
+    ]
+
+
 def _unretracted(live: list[Recorded]) -> list[Recorded]:
     gone: set[object] = set()
-    for recorded in live:
+    kept: list[Recorded] = []
+    for recorded in reversed(live):
+        if recorded.event.__dict__.get("message_id") not in gone:
+            kept.append(recorded)
         match recorded.event:
             case MessageRetracted(message_ids=message_ids):
                 gone.update(message_ids)
@@ -28,8 +101,5 @@ def _unretracted(live: list[Recorded]) -> list[Recorded]:
                 gone.add(replaced)
             case _:
                 pass
-    return [
-        recorded
-        for recorded in live
-        if recorded.event.__dict__.get("message_id") not in gone
-    ]
+    kept.reverse()
+    return kept

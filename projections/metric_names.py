@@ -258,6 +258,48 @@ CONSUMER: dict[str, Family] = {
 """What a consumer says of itself beside them; not part of the counts of the log."""
 
 
+FLEET: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("fleet_calls", GAUGE, "Calls in the latest whole window.", ("by", "name")),
+        Family("fleet_errors", GAUGE, "Calls in it that failed.", ("by", "name")),
+        Family(
+            "fleet_error_ratio", GAUGE, "Which part of its calls failed.", ("by", "name")
+        ),
+        Family(
+            "fleet_duration_p95_seconds",
+            GAUGE,
+            "Under which 95 of 100 durations in it are.",
+            ("by", "name"),
+        ),
+        Family("fleet_retries", GAUGE, "Attempts after the first in it.", ("by", "name")),
+        Family(
+            "fleet_approvals", GAUGE, "Requests in it that wait no more.", ("by", "name")
+        ),
+        Family(
+            "fleet_approval_wait_seconds", GAUGE, "How long they waited.", ("by", "name")
+        ),
+        Family("fleet_loops", GAUGE, "Loops that were detected in it.", ("by", "name")),
+        Family("fleet_loops_detected", COUNTER, "Loops that were detected.", ("kind",)),
+        Family("fleet_loop_verdicts", COUNTER, "Answers to their appends.", ("verdict",)),
+        Family("fleet_events", COUNTER, "Events that were folded."),
+        Family("fleet_repeats", COUNTER, "Events that came again: not counted."),
+        Family("fleet_late_events", COUNTER, "Events too old for any window."),
+        Family("fleet_gaps", COUNTER, "Events before which others are missing."),
+        Family("fleet_skipped_records", COUNTER, "Records that are no events."),
+        Family(
+            "fleet_states_compared",
+            COUNTER,
+            "Snapshots of workers, beside our state at the same seq.",
+            ("result",),
+        ),
+        Family("fleet_panes", GAUGE, "Panes in memory."),
+        Family("fleet_lag_records", GAUGE, "Records not read yet.", ("partition",)),
+    )
+}
+"""What a fleet worker shows: its windows, and what it says of itself."""
+
+
 def is_open(label: str) -> bool:
     """Whether the values of a label come from sessions."""
     return label in OPEN_LABELS

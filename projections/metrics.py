@@ -114,7 +114,7 @@ def count(tracked: Tracked, recorded: Recorded) -> Iterator[Sample]:
     yield from _woken(tracked, recorded)
     yield from counted(tracked, before, recorded)
     yield from _moved(before.status, tracked.state)
-    yield from _changed("turns_open", before.turns_open, _turns(tracked.state))
+    yield from _changed("turns_open", before.in_turn, tracked.state.turn is not None)
     yield from _changed("approvals_waiting", before.waiting, len(tracked.state.requests))
     yield from _changed("unknown_outcomes_open", before.unknown, tracked.unknown)
     tracked.forget()
@@ -135,10 +135,6 @@ def _moved(status: str, state: SessionState) -> Iterator[Sample]:
     if status:
         yield Sample("sessions", (status,), -1)
     yield Sample("sessions", (state.status,))
-
-
-def _turns(state: SessionState) -> int:
-    return int(state.turn is not None)
 
 
 def _changed(name: str, before: int, after: int) -> Iterator[Sample]:

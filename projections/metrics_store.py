@@ -6,11 +6,9 @@ counts that belong to their positions; what it had counted and not stored it cou
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -39,14 +37,14 @@ _TABLES = ("meta", "counts", "sessions", "positions")
 
 
 class _Open(msgspec.Struct, array_like=True):
-    """What is tracked of a session beside its state."""
+    """What is tracked of a session beside its state: the other fields of `Tracked`."""
 
     now: int
     began: int
     turn_at: int
     unknown: int
     recovering: bool
-    claim: tuple[int, int, str] | None
+    claim: Claim | None
     since: dict[str, int]
     models: dict[str, str]
 
@@ -103,8 +101,17 @@ class MetricsStore:
             return ""
         return row[0] if row else ""
 
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self._db)
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        """All or nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.Error):  # what went wrong before is told
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
 
     def clear(self) -> None:
         """Forget everything, to count anew."""
@@ -148,17 +155,7 @@ class MetricsStore:
             found, begun = decode_state(state), _unpack_open(rest)
         except (DecodeError, msgspec.MsgspecError) as error:
             raise LogFormatError(self.url, str(error)) from error
-        return Tracked(
-            state=found,
-            now=begun.now,
-            began=begun.began,
-            turn_at=begun.turn_at,
-            unknown=begun.unknown,
-            recovering=begun.recovering,
-            claim=None if begun.claim is None else Claim(*begun.claim),
-            since=begun.since,
-            models=begun.models,
-        )
+        return Tracked(found, **msgspec.structs.asdict(begun))
 
     # --- writing ---------------------------------------------------------------------
 
@@ -202,17 +199,8 @@ def _make_folder(path: Path) -> None:
 
 
 def _row(tracked: Tracked) -> tuple[str, int, bytes, bytes, bytes]:
-    state, claim = tracked.state, tracked.claim
-    begun = _Open(
-        tracked.now,
-        tracked.began,
-        tracked.turn_at,
-        tracked.unknown,
-        tracked.recovering,
-        None if claim is None else (claim.epoch, claim.at, claim.status),
-        tracked.since,
-        tracked.models,
-    )
+    state = tracked.state
+    begun = _Open(*(getattr(tracked, name) for name in _Open.__struct_fields__))
     return (
         state.session_id,
         state.seq,
@@ -220,26 +208,3 @@ def _row(tracked: Tracked) -> tuple[str, int, bytes, bytes, bytes]:
         encode_state(state),
         _pack(begun),
     )
-
-
-class _Transaction:
-    """All or nothing."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> Self:
-        self._db.execute("BEGIN IMMEDIATE")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self._db.execute("COMMIT")
-            return
-        with suppress(sqlite3.Error):  # what went wrong before is told
-            self._db.execute("ROLLBACK")

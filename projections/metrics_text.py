@@ -22,7 +22,7 @@ from foldline.projections.metric_names import (
 )
 from foldline.projections.metrics_counting import Shown
 
-Numbers = Mapping[tuple[str, ...], tuple[int, ...]]
+Numbers = Mapping[tuple[str, ...], tuple[float, ...]]
 """The series of one metric, by the values of its labels."""
 
 
@@ -47,9 +47,9 @@ class SessionMetrics:
         shown = self._shown()
         series = by_metric(shown)
         for name, family in FAMILIES.items():
-            yield _metric(family, series.get(name, {}))
+            yield metric_of(family, series.get(name, {}))
         for name, family in CONSUMER.items():
-            yield _metric(family, _of_consumer(shown, name))
+            yield metric_of(family, _of_consumer(shown, name))
 
 
 def by_metric(shown: Shown) -> dict[str, dict[tuple[str, ...], tuple[int, ...]]]:
@@ -75,7 +75,8 @@ def _of_consumer(shown: Shown, name: str) -> Numbers:
             return {(): (shown.gaps,)}
 
 
-def _metric(family: Family, numbers: Numbers) -> Metric:
+def metric_of(family: Family, numbers: Numbers) -> Metric:
+    """One metric with its series; one without labels is there from the beginning."""
     labels = list(family.labels)
     if not labels and not numbers:
         numbers = {(): (0,) * (len(family.buckets) + 2 if family.buckets else 1)}
@@ -146,7 +147,7 @@ def _net_tokens(
     totals: dict[str, int] = {}
     for name, sign in (("tokens", 1), ("tokens_taken_back", -1)):
         for (_, kind), (number,) in series.get(name, {}).items():
-            totals[kind] = totals.get(kind, 0) + sign * number
+            totals[kind] = totals.get(kind, 0) + sign * int(number)
     return totals
 
 

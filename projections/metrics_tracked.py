@@ -25,8 +25,7 @@ class Sample(NamedTuple):
     value: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A new owner that has done nothing yet, and what the session was claimed from."""
 
     epoch: int
@@ -77,9 +76,7 @@ class Before:
     """What was so before an event was folded in."""
 
     status: str
-    seq: int
     in_turn: bool
-    turns_open: int
     waiting: int
     unknown: int
     tool: str
@@ -99,9 +96,7 @@ def before_of(tracked: Tracked, recorded: Recorded) -> Before:
     usage = state.usage
     before = Before(
         status=state.status if state.seq else "",
-        seq=state.seq,
         in_turn=state.turn is not None,
-        turns_open=int(state.turn is not None),
         waiting=len(state.requests),
         unknown=tracked.unknown,
         tool=tool_of(state, call_id),

@@ -32,6 +32,7 @@ from foldline.schemas.events import (
     ContextPruned,
     InputProvided,
     InputRequested,
+    LoopDetected,
     ModelCallCancelled,
     ModelCallCompleted,
     ModelCallFailed,
@@ -40,6 +41,7 @@ from foldline.schemas.events import (
     PermissionExpired,
     PermissionGranted,
     PermissionRequested,
+    PolicyViolation,
     RetryScheduled,
     SessionCancelled,
     SessionCompleted,
@@ -65,13 +67,8 @@ from foldline.schemas.events import (
     TurnEnded,
     TurnStarted,
     UsageCorrected,
-    type_of,
 )
 from foldline.schemas.recorded import Recorded
-
-LOOP_DETECTED = "LoopDetected"
-POLICY_VIOLATION = "PolicyViolation"
-"""Types that are counted by their names, whoever made them."""
 
 _ENDED = {
     SessionCompleted: "COMPLETED",
@@ -367,9 +364,9 @@ def _of_runtime(event: AnyEvent) -> Iterator[Sample]:
             yield Sample("cancellations")
         case RetryScheduled():
             yield Sample("retries_scheduled")
-        case _ if type_of(event) == LOOP_DETECTED:
+        case LoopDetected():
             yield Sample("loops")
-        case _ if type_of(event) == POLICY_VIOLATION:
+        case PolicyViolation():
             yield Sample("policy_violations")
         case _:
             return

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from foldline.errors import AnswerRefusedError
 from foldline.processors.log import Log
+from foldline.processors.open_log import SERVICE
 from foldline.projections.answering import answered_request, missing_role
 from foldline.projections.reading import event_at
 from foldline.schemas.events import AnyEvent
@@ -21,13 +22,13 @@ def check_operator(
 ) -> None:
     """Refuse an answer to a request that names approvers, and none of these roles.
 
-    What waits no more, the log refuses.
+    What waits no more, the log refuses. A service checks its tokens' own roles.
 
     Raises:
         AnswerRefusedError: it says which roles may.
     """
     request_id = answered_request(event)
-    if request_id is None or not roles:
+    if request_id is None or not roles or log.url.startswith(SERVICE):
         return
     state = log.state(session_id)
     request = state.requests.get(request_id) if state else None

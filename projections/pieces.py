@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from foldline.projections.calls import says
+from foldline.projections.calls import is_empty
 from foldline.projections.context import Part, is_text
-from foldline.schemas.blocks import Blob, Block, Blocks, Body, Sealed, clean_text
+from foldline.schemas.blocks import Blob, Block, Blocks, Body, clean_text
 
 
 class Pieces:
@@ -19,7 +19,7 @@ class Pieces:
 
     def parts(self, blocks: Blocks) -> list[Part]:
         """The parts of blocks that say something."""
-        return [self._part(block) for block in says(blocks)]
+        return [self._part(block) for block in blocks if not is_empty(block)]
 
     def _part(self, block: Block) -> Part:
         texts = self._texts
@@ -27,7 +27,7 @@ class Pieces:
         media = body if isinstance(body, Blob) and not is_text(body) else None
         return Part(
             kind=block.kind,
-            text="" if media else clean_text(_text(body, texts))[0],
+            text="" if media else _clean(_text(body, texts)),
             media_type=block.media_type,
             blob=media,
             provider=block.provider,
@@ -37,14 +37,22 @@ class Pieces:
         )
 
 
+def whole_text(body: Body, texts: Mapping[bytes, str]) -> str | None:
+    """The whole text of a body, where it is known."""
+    if isinstance(body, str):
+        return body
+    return texts.get(body.sha256) if isinstance(body, Blob) else None
+
+
 def _text(body: Body, texts: Mapping[bytes, str]) -> str:
-    match body:
-        case str():
-            return body
-        case Blob() if body.sha256 in texts:
-            return texts[body.sha256]
-        case Blob():
-            size = f"[{body.size} bytes of {body.media_type}, not shown]"
-            return f"{body.preview}\n{size}" if body.preview else size
-        case Sealed():
-            return "[sealed]"
+    known = whole_text(body, texts)
+    if known is not None:
+        return known
+    if not isinstance(body, Blob):
+        return "[sealed]"
+    size = f"[{body.size} bytes of {body.media_type}, not shown]"
+    return f"{body.preview}\n{size}" if body.preview else size
+
+
+def _clean(text: str) -> str:
+    return text if text.isascii() else clean_text(text)[0]

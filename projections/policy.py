@@ -25,10 +25,13 @@ class ContextPolicy:
             saves so much: each pruning changes the prefix that a provider has cached.
         compact_step_tokens: messages before the window are compacted as soon as they
             are so many, for the same reason.
+        apart_calls: after a pruning or compaction, so many answers of the model are
+            awaited before the next, unless the context is above its budget.
         summary_tokens: what a summary may have at the most.
         summary_share: of the tokens that it stands for, how many a summary may have.
         reference_tokens: what is shown of a pruned output besides what it mentions.
         mention_share: of a pruned output's tokens, how many may go into what it mentions.
+        mention_tokens: how many these are at the most, however large the output is.
         prune_result_tokens: smaller outputs stay.
         prune_argument_tokens: smaller arguments stay.
         keep_tools: tools (globs) whose outputs are not pruned.
@@ -42,15 +45,23 @@ class ContextPolicy:
     window_tokens: int = 4_000
     prune_step_tokens: int = NO_LIMIT
     compact_step_tokens: int = NO_LIMIT
+    apart_calls: int = 4
     summary_tokens: int = 4_000
     summary_share: float = 0.2
     reference_tokens: int = 40
     mention_share: float = 0.15
+    mention_tokens: int = 2_000
     prune_result_tokens: int = 100
     prune_argument_tokens: int = 200
     keep_tools: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     no_progress_max: int = 3
+
+    @property
+    def makes_smaller(self) -> bool:
+        """Whether it ever prunes or compacts anything."""
+        steps = (self.budget_tokens, self.prune_step_tokens, self.compact_step_tokens)
+        return any(step != NO_LIMIT for step in steps)
 
     def keeps(self, tool: str) -> bool:
         """Whether a tool's outputs stay in full until they are compacted."""
@@ -72,6 +83,7 @@ class ContextPolicy:
             prune_step_tokens=min(self.prune_step_tokens, step),
             compact_step_tokens=min(self.compact_step_tokens, step),
             summary_tokens=min(self.summary_tokens, summary),
+            mention_tokens=min(self.mention_tokens, step),
         )
 
 
@@ -84,6 +96,7 @@ FULL = ContextPolicy("full", window_tokens=4_000, summary_tokens=16_000)
 
 ROOMY = ContextPolicy(
     "roomy",
+    version=2,
     budget_tokens=100_000,
     window_tokens=4_000,
     prune_step_tokens=8_000,
@@ -96,14 +109,15 @@ ROOMY = ContextPolicy(
 
 LEAN = ContextPolicy(
     "lean",
+    version=2,
     budget_tokens=40_000,
     window_tokens=250,
-    prune_step_tokens=3_000,
-    compact_step_tokens=3_000,
+    prune_step_tokens=2_500,
+    compact_step_tokens=2_500,
     summary_tokens=16_000,
     summary_share=0.22,
     reference_tokens=24,
-    mention_share=0.2,
+    mention_share=0.25,
 )
 """The default: about as small as it can be while what the next action names is there."""
 

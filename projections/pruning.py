@@ -1,7 +1,8 @@
 """What stands for an output that was pruned: an excerpt, and what it mentions. Pure."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from foldline.projections.evidence import evidence_in, quoted_in
@@ -13,38 +14,55 @@ CHARACTERS_PER_TOKEN = 3
 
 SEPARATOR = " "
 
+MISSES_MAX = 32
+"""After so many names in a row that have no room, the room is taken to be full."""
+
 COUNTED_CHARACTERS = 32_768
 """Where it is counted how often a name stands in a text: every name is looked for."""
 
 
+PRUNED_MARK = "not shown any more]"
+"""What every reference says."""
+
+
+class Names:
+    """What references mention: once each, and of one output only so many tokens."""
+
+    def __init__(self, seen: Iterable[str], tokens: int) -> None:
+        self.seen = set(seen)
+        self._left = tokens
+
+    def of(self, text: str, *, shown: str, tokens: int, counter: TokenCounter) -> list[str]:
+        """What a reference to a text mentions, within its own tokens and those left."""
+        room = min(tokens, self._left)
+        found = mentions(text, shown=shown, seen=self.seen, tokens=room, counter=counter)
+        self._left -= sum(counter.count(SEPARATOR + name) for name in found)
+        self.seen.update(found)
+        return found
+
+
 def reference_to(
-    text: str,
-    *,
-    what: str,
-    seen: set[str],
-    policy: ContextPolicy,
-    counter: TokenCounter,
+    text: str, *, what: str, names: Names, policy: ContextPolicy, counter: TokenCounter
 ) -> str:
-    """What is shown instead of an output.
+    """What is shown instead of an output, or of a long string in arguments.
 
     Args:
         text: the output.
         what: names it: the tool, and the event that has it.
-        seen: what the references before it mention; what this one does is added.
+        names: what may be mentioned yet; what this one does is taken from it.
         policy: how much may be shown.
         counter: counts tokens.
     """
     size = counter.count(text)
     excerpt = excerpt_of(text, tokens=policy.reference_tokens)
-    limit = int(size * policy.mention_share)
-    names = mentions(text, shown=excerpt, seen=seen, tokens=limit, counter=counter)
-    seen.update(names)
-    told = f"[{what}: {size} tokens, not shown any more] {excerpt}"
-    return f"{told}\nIt mentions: {SEPARATOR.join(names)}" if names else told
+    room = int(size * policy.mention_share)
+    named = names.of(text, shown=excerpt, tokens=room, counter=counter)
+    told = f"[{what}: {size} tokens, {PRUNED_MARK} {excerpt}"
+    return f"{told}\nIt mentions: {SEPARATOR.join(named)}" if named else told
 
 
 def mentions(
-    text: str, *, shown: str, seen: set[str], tokens: int, counter: TokenCounter
+    text: str, *, shown: str, seen: AbstractSet[str], tokens: int, counter: TokenCounter
 ) -> list[str]:
     """What a text refers to and nothing else shows, what is named most first.
 
@@ -70,13 +88,14 @@ def within(
 ) -> list[str]:
     """Of names in their order those that have room, each that is not shown already."""
     taken: list[str] = []
-    left = tokens
+    left, misses = tokens, 0
     for name in names:
-        if left <= 0:
+        if left <= 0 or misses >= MISSES_MAX:
             break
         if name in shown:
             continue
         cost = counter.count(SEPARATOR + name)
+        misses = misses + 1 if cost > left else 0
         if cost <= left:
             taken.append(name)
             shown += SEPARATOR + name
@@ -112,6 +131,28 @@ def shortened(arguments: str, shorten: Callable[[str], str]) -> str:
     except (ValueError, RecursionError):
         return arguments
     return json.dumps(_mapped(value, shorten), ensure_ascii=False)
+
+
+def strings_in(arguments: str) -> Iterator[str]:
+    """The strings that `shortened` would shorten."""
+    try:
+        value: object = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return iter(())
+    return _leaves(value)
+
+
+def _leaves(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in cast("list[Any]", value):
+                yield from _leaves(item)
+        case dict():
+            yield from _leaves(list(cast("dict[str, Any]", value).values()))
+        case _:
+            pass
 
 
 def _mapped(value: object, shorten: Callable[[str], str]) -> object:

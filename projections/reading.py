@@ -16,13 +16,11 @@ from foldline.processors.lineage import (
     lineage_from,
 )
 from foldline.processors.log import Log
+from foldline.projections.base import as_one, base_of, reaches_back
 from foldline.projections.building import build
 from foldline.projections.context import (
     Context,
     Sources,
-    as_one,
-    base_of,
-    missing_steering,
     text_blobs,
 )
 from foldline.projections.inheritance import as_set_up, seqs_in_force
@@ -61,7 +59,7 @@ def sources_of(log: Log, session_id: str, *, at_seq: int | None = None) -> Sourc
     past = Past(log, state)
     base_seq = past.base(state)
     events = past.events(base_seq, state.seq)
-    if base_seq and missing_steering(events):
+    if reaches_back(events, base_seq):
         base_seq = 0
         events = past.events(0, state.seq)
     return _sources(log, past, base_seq, events)

@@ -10,24 +10,26 @@ version of the fold may have made a snapshot or a checkpoint; there is nothing t
 it with, and it counts as skipped.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from foldline.errors import DecodeError, FoldlineError, SessionNotFoundError
 from foldline.processors.chain import Chain
+from foldline.processors.compared import (
+    checkpoint_of,
+    checkpoint_problem,
+    index_problems,
+    snapshot_problem,
+)
 from foldline.processors.fold import fold_in, initial
 from foldline.processors.lineage import lineage_of
 from foldline.processors.stored import (
     AuditableLog,
     StoredSession,
-    StoredSnapshot,
-    index_fields,
 )
-from foldline.schemas.events import CheckpointCreated
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.snapshots import decode_snapshot, state_hash
-from foldline.schemas.state import FOLD_VERSION, MIRRORED, SessionState
+from foldline.schemas.snapshots import state_hash
+from foldline.schemas.state import SessionState
 
 CHECKPOINT = "checkpoint"
 SNAPSHOT = "snapshot"
@@ -88,51 +90,28 @@ class Refold:
         compared: list[str] = []
         skipped: list[str] = []
         problems: list[str] = []
-        event = recorded.event
-        if isinstance(event, CheckpointCreated) and self.state.mode != MIRRORED:
-            if event.fold_version != FOLD_VERSION:
-                skipped.append(CHECKPOINT)
-            else:
-                compared.append(CHECKPOINT)
-                problems.extend(self._checkpoint(event))
+
+        def take(kind: str, problem: str | None) -> None:
+            (skipped if problem is None else compared).append(kind)
+            problems.extend([problem] if problem else [])
+
+        checkpoint = checkpoint_of(self.state, recorded)
+        if checkpoint is not None:
+            take(CHECKPOINT, checkpoint_problem(self.state, checkpoint))
         fold_in(self.state, recorded)
         snapshot = self._kept.get(self.state.seq)
         if snapshot is not None:
-            found = self._snapshot(snapshot)
-            (skipped if found is None else compared).append(SNAPSHOT)
-            problems.extend([found] if found else [])
+            take(SNAPSHOT, snapshot_problem(self.state, snapshot))
         return Point(
             recorded.seq, recorded, tuple(compared), tuple(skipped), tuple(problems)
         )
-
-    def _checkpoint(self, event: CheckpointCreated) -> Iterator[str]:
-        same = event.upto_seq == self.state.seq
-        if not same or event.state_hash != state_hash(self.state):
-            yield "the checkpoint's hash is not that of the state then"
-
-    def _snapshot(self, snapshot: StoredSnapshot) -> str | None:
-        """What is wrong with a snapshot; empty: nothing, None: of another fold."""
-        if hashlib.sha256(snapshot.body).digest() != snapshot.digest:
-            return "the snapshot's bytes do not match their digest"
-        try:
-            kept = decode_snapshot(snapshot.body)
-        except DecodeError as error:
-            return f"the snapshot: {error.reason}"
-        if kept is None:
-            return None
-        return "" if kept == self.state else "the snapshot is not the refolded state"
 
     def _at_head(self, point: Point, chain: Chain) -> Point:
         """Compare with the index, and with what the log answers."""
         row, state = self._row, self.state
         chain.end(row.seq, row.head_hash)
         problems = [problem.reason for problem in chain.found()]
-        folded = StoredSession(*index_fields(state))
-        problems += [
-            f"{name} is {getattr(row, name)!r} in the index, {getattr(folded, name)!r} here"
-            for name in StoredSession.__slots__
-            if getattr(row, name) != getattr(folded, name)
-        ]
+        problems += index_problems(state, row)
         live = self._log.state(row.session_id, at_seq=row.seq)
         if live is None or state_hash(live) != state_hash(state):
             problems.append("the state that the log answers with is not the refolded one")

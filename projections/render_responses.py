@@ -5,11 +5,12 @@ the item that came of it; each call has its output; arguments are the text of an
 What its own tools did goes back as an item only together with the reasoning before it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from foldline.projections.calls import NO_OUTPUT_TEXT
 from foldline.projections.context import Context, Message, Part
+from foldline.projections.dialogue import Dialogue
 from foldline.projections.wire import (
     GO_ON,
     Image,
@@ -81,49 +82,20 @@ def responses_body(context: Context, wire: Wire) -> Json:
     dialogue.show_below()
     body: Json = {"tools": tools} if tools else {}
     body |= {"instructions": text} if (text := system_text(context)) else {}
-    said = dialogue.items
+    said = dialogue.said
     if not said or said[0].get("role") != "user":
-        said.insert(0, _message("user", [_text(GO_ON)]))
+        said.insert(0, dialogue.go_on())
     return body | {"input": said}
 
 
-class _Dialogue:
+class _Dialogue(Dialogue):
     def __init__(self, wire: Wire) -> None:
-        self.items: list[Json] = []
-        self._wire = wire
-        self._below: list[Json] = []
+        super().__init__(wire)
         self._used: set[str] = set()
-
-    def add(self, message: Message) -> None:
-        """Add a message of the context."""
-        if message.role == "tool":
-            self.items.extend(self._output(part) for part in message.parts)
-            self.show_below()
-        elif message.role == "assistant":
-            self.show_below()
-            self._answer(message)
-        elif message.role == "user":
-            self.show_below()
-            self._say(self._shown(message.parts))
-
-    def show_below(self) -> None:
-        """Show the images that had no place where they belong."""
-        shown, self._below = self._below, []
-        self._say(shown)
 
     def _say(self, content: list[Json]) -> None:
         if content:
-            self.items.append(_message("user", content))
-
-    def _shown(self, parts: Iterable[Part]) -> list[Json]:
-        content: list[Json] = []
-        for part in parts:
-            image = self._wire.image(part)
-            if image is not None:
-                content.append(_image(image))
-            elif text := joined([text_of(part)]):
-                content.append(_text(text))
-        return content
+            self.said.append(_message("user", content))
 
     def _answer(self, message: Message) -> None:
         """The items of an answer, in the order in which they were said."""
@@ -141,17 +113,11 @@ class _Dialogue:
                 items.extend([thoughts[index]] if index in thoughts else [])
             elif item := self._server_item(part) if thought == len(thoughts) else None:
                 items.append(item)
-            elif text := self._said(part):
+            elif text := joined([self._hoisted(part, "the message above")]):
                 _append_text(items, text)
         while items and items[-1]["type"] == "reasoning":
             items.pop()
-        self.items.extend(items)
-
-    def _said(self, part: Part) -> str:
-        image = self._wire.image(part)
-        if image is not None:
-            self._below += [_text("Image of the message above:"), _image(image)]
-        return joined([text_of(part, below=image is not None)])
+        self.said.extend(items)
 
     def _reasoning(self, part: Part) -> Json | None:
         """Reasoning as it came, to the model whose it is; nothing else."""
@@ -188,7 +154,7 @@ class _Dialogue:
             "arguments": arguments_text(part.text),
         }
 
-    def _output(self, part: Part) -> Json:
+    def _result(self, part: Part) -> Json:
         shown = self._shown(part.parts)
         if any(piece["type"] != "input_text" for piece in shown):
             output: object = shown
@@ -196,6 +162,18 @@ class _Dialogue:
             output = joined(text_of(inner) for inner in part.parts) or NO_OUTPUT_TEXT
         call_id = self._wire.ids[part.call_id]
         return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+    def go_on(self) -> Json:
+        """What stands first where no user said anything."""
+        return _message("user", [self._text(GO_ON)])
+
+    @staticmethod
+    def _text(text: str) -> Json:
+        return {"type": "input_text", "text": text}
+
+    @staticmethod
+    def _image(image: Image) -> Json:
+        return {"type": "input_image", "detail": "auto", "image_url": image.url}
 
 
 def _known(item: Json, kinds: Mapping[str, Fields] = SERVER_ITEMS) -> Json | None:
@@ -226,11 +204,3 @@ def _append_text(items: list[Json], text: str) -> None:
 
 def _message(role: str, content: object) -> Json:
     return {"type": "message", "role": role, "content": content}
-
-
-def _text(text: str) -> Json:
-    return {"type": "input_text", "text": text}
-
-
-def _image(image: Image) -> Json:
-    return {"type": "input_image", "detail": "auto", "image_url": image.url}

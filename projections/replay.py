@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from foldline.projections.context import Context, Message, Part
-from foldline.projections.recording import Environment, RecordedCall, Recording
+from foldline.projections.recorded_steps import RecordedCall
+from foldline.projections.recording import Environment, Recording
 from foldline.schemas.blocks import Blob, Block, Blocks, Body
 from foldline.schemas.events import AnyEvent, ToolCallRequested, ToolDeclaration, type_of
 
@@ -99,6 +100,8 @@ KINDS: dict[str, str] = {
     "HandedOff": DECISION,
     "RetryScheduled": EXTERNAL,
     "CancellationRequested": INPUT,
+    "LoopDetected": EXTERNAL,
+    "PolicyViolation": EXTERNAL,
     "HookRan": EXTERNAL,
     "HarnessStateSet": DECISION,
     "RedactionApplied": EXTERNAL,

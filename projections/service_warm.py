@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from foldline.errors import BlobError
 from foldline.processors.log import Log
-from foldline.projections.context import Sources, missing_steering, text_blobs
+from foldline.projections.base import reaches_back
+from foldline.projections.context import Sources, text_blobs
 from foldline.projections.reading import Past, set_up_of, sources_of
 from foldline.projections.warm import BasePoint, Warm, base_point, stored_size
 from foldline.schemas.blocks import Blob
@@ -140,7 +141,7 @@ class WarmContexts:
         past = Past(self._log, state)
         base_seq = past.base(state)
         warm = self._read_behind(past, state, base_seq)
-        if base_seq and missing_steering(warm.sources.events):
+        if reaches_back(warm.sources.events, base_seq):
             return self._read_behind(past, state, 0)
         return warm
 

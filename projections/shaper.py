@@ -3,20 +3,28 @@
 An imported session has its harness's own compactions at the most. Here `plan` is asked
 wherever a model was called, and what an owner would have recorded is kept beside the
 events, so that later contexts rest on it as they would rest on the log.
+
+A history only grows, and each of its events is looked at once, but for those that are in
+the context: how long a session is makes no call slower.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
+from foldline.projections.base import reaches_back
 from foldline.projections.building import build
-from foldline.projections.context import Context, Sources, missing_steering
+from foldline.projections.context import Context, Sources
+from foldline.projections.digest import Digest
 from foldline.projections.live import live_of
 from foldline.projections.policy import ContextPolicy
-from foldline.projections.shaping import EXTRACTIVE, RULE, STEPS_MAX, Prune, Step, plan
-from foldline.projections.summarising import Originals, summary_of
+from foldline.projections.prune_step import RULE, Prune
+from foldline.projections.shaping import EXTRACTIVE, STEPS_MAX, Compact, Step, plan
+from foldline.projections.summarising import summary_from
 from foldline.projections.token_count import ANYBODY, Reader, TokenCounter
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
+    AnyEvent,
     CompactionCompleted,
     ConstraintLifted,
     ConstraintSet,
@@ -26,15 +34,16 @@ from foldline.schemas.events import (
     Inherited,
     InstructionsSet,
     KnownEvent,
+    MessageRetracted,
     SessionCreated,
     ToolsDeclared,
+    UserMessage,
 )
 from foldline.schemas.recorded import Recorded
 
 _SET_UP = (ConstraintLifted, ConstraintSet, GoalSet, InstructionsSet, ToolsDeclared)
 
 
-@dataclass(slots=True)
 class Shaper:
     """Shapes a history as it grows: what an owner would have recorded stays with it.
 
@@ -42,79 +51,90 @@ class Shaper:
     the call before among them. `texts` has the whole text of their blobs.
     """
 
-    policy: ContextPolicy
-    counter: TokenCounter
-    reader: Reader = ANYBODY
-    texts: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
-    steps: int = 0
-    seen_seq: int = 0
-    _made: list[tuple[int, Recorded]] = field(default_factory=list[tuple[int, Recorded]])
+    def __init__(
+        self,
+        policy: ContextPolicy,
+        counter: TokenCounter,
+        reader: Reader = ANYBODY,
+        texts: Mapping[bytes, str] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.steps = 0
+        self.merged: list[Recorded] = []
+        """The events, with what an owner would have recorded among them."""
+        self._counter = counter
+        self._reader = reader
+        self._texts = texts or {}
+        self._seen_seq = 0
+        self._events: list[Recorded] = []
+        self._live: list[Recorded] = []
+        self._digest = Digest(self._texts, counter)
+        self._set_up: list[Recorded] = []
+        self._base_seq = 0
+        self._needs_all = False
 
     def shape(self, events: Sequence[Recorded]) -> Context:
         """The context of these events, made as small as the policy wants it."""
-        context = self._build(events)
+        self._grow(events[len(self._events) :])
+        context = build(self.sources())
         for _ in range(STEPS_MAX):
             step = plan(
                 context,
                 policy=self.policy,
-                counter=self.counter,
-                reader=self.reader,
-                seen_seq=self.seen_seq,
+                counter=self._counter,
+                reader=self._reader,
+                seen_seq=self._seen_seq,
             )
             if step is None:
                 break
-            self._record(events, self._event(events, step))
-            context = self._build(events)
-        self.seen_seq = context.upto_seq
+            self._record(self._event(step))
+            context = build(self.sources())
+        self._seen_seq = context.upto_seq
         return context
 
-    def sources(self, events: Sequence[Recorded]) -> Sources:
+    def sources(self) -> Sources:
         """What an owner reads for the context: what came since the last compaction."""
-        merged = self.merged(events)
-        base = self._base_of(merged)
-        behind = [recorded for recorded in merged if recorded.seq > base]
-        set_up = [r for r in merged if r.seq <= base and isinstance(r.event, _SET_UP)]
-        if missing_steering(behind):
-            return Sources(merged, texts=self.texts)
-        return Sources(behind, base, set_up, self.texts)
+        base = 0 if self._needs_all else self._base_seq
+        behind = self.merged[_place_behind(self.merged, base) :]
+        if reaches_back(behind, base):
+            return Sources(self.merged, texts=self._texts)
+        set_up = [recorded for recorded in self._set_up if recorded.seq <= base]
+        return Sources(behind, base, set_up, self._texts)
 
-    @staticmethod
-    def _base_of(merged: Sequence[Recorded]) -> int:
-        """The seq behind which events are needed; 0 where that is not simple to say."""
-        base = 0
-        for recorded in merged:
-            match recorded.event:
-                case HistoryRewound() | SessionCreated(inherited=Inherited()):
-                    return 0
-                case CompactionCompleted(from_seq=1, kept=(), to_seq=to_seq):
-                    base = max(base, to_seq)
-                case _:
-                    pass
-        return base
+    # --- a history that grows ---------------------------------------------------------
 
-    def _build(self, events: Sequence[Recorded]) -> Context:
-        return build(self.sources(events))
-
-    def merged(self, events: Sequence[Recorded]) -> list[Recorded]:
-        """These events, with what an owner would have recorded among them."""
-        merged: list[Recorded] = []
-        made = iter(self._made)
-        upcoming = next(made, None)
+    def _grow(self, events: Sequence[Recorded]) -> None:
+        """Take in what came since."""
+        self._events.extend(events)
+        self._live.extend(events)
+        if any(_takes_back(recorded.event) for recorded in events):
+            self._live = live_of(self._events)
+            self._digest = Digest(self._texts, self._counter)
         for recorded in events:
-            merged.append(recorded)
-            while upcoming is not None and upcoming[0] == recorded.seq:
-                merged.append(upcoming[1])
-                upcoming = next(made, None)
-        return merged
+            self._merge(recorded)
 
-    def _record(self, events: Sequence[Recorded], event: KnownEvent) -> None:
-        last = events[-1]
+    def _merge(self, recorded: Recorded) -> None:
+        self.merged.append(recorded)
+        match recorded.event:
+            case HistoryRewound() | SessionCreated(inherited=Inherited()):
+                self._needs_all = True
+            case CompactionCompleted(from_seq=1, kept=(), to_seq=to_seq):
+                self._base_seq = max(self._base_seq, to_seq)
+            case _ if isinstance(recorded.event, _SET_UP):
+                self._set_up.append(recorded)
+            case _:
+                pass
+
+    def _record(self, event: KnownEvent) -> None:
+        last = self._events[-1]
         self.steps += 1
         event_id = f"{last.envelope.event_id}:shaped:{self.steps}"
         envelope = last.envelope.model_copy(update={"event_id": event_id})
-        self._made.append((last.seq, last._replace(envelope=envelope, event=event)))
+        self._merge(last._replace(envelope=envelope, event=event))
 
-    def _event(self, events: Sequence[Recorded], step: Step) -> KnownEvent:
+    # --- what an owner would have recorded --------------------------------------------
+
+    def _event(self, step: Step) -> KnownEvent:
         if isinstance(step, Prune):
             return ContextPruned(
                 rule=RULE,
@@ -122,16 +142,38 @@ class Shaper:
                 targets=step.targets,
                 blocks=step.blocks,
             )
-        originals = Originals(live_of(events), step.to_seq, self.texts)
-        text = summary_of(originals, policy=self.policy, counter=self.counter)
+        last = self._events[-1]
         return CompactionCompleted(
-            compaction_id=f"{events[-1].envelope.event_id}:{self.steps}",
+            compaction_id=f"{last.envelope.event_id}:{self.steps}",
             from_seq=1,
             to_seq=step.to_seq,
-            base_seq=events[-1].seq,
+            base_seq=last.seq,
             strategy=EXTRACTIVE,
             token_before=step.tokens_before,
             token_after=None,
             kept=step.kept,
-            blocks=(text_block(text),),
+            blocks=(text_block(self._summary(step)),),
         )
+
+    def _summary(self, step: Compact) -> str:
+        policy = replace(self.policy, summary_tokens=step.summary_tokens)
+        first = _place_behind(self._live, self._digest.to_seq)
+        new = self._live[first : _place_behind(self._live, step.to_seq)]
+        if step.to_seq < self._digest.to_seq or not self._digest.fits(new):
+            self._digest, new = Digest(self._texts, self._counter), self._live
+        self._digest.take(new, step.to_seq)
+        return summary_from(self._digest, policy=policy, counter=self._counter)
+
+
+def _place_behind(events: Sequence[Recorded], seq: int) -> int:
+    """How many of events, which are in order, stand at a seq or before it."""
+    return bisect_right(events, seq, key=lambda recorded: recorded.seq)
+
+
+def _takes_back(event: AnyEvent) -> bool:
+    """Whether what was told before is no longer true."""
+    match event:
+        case HistoryRewound() | MessageRetracted() | UserMessage(replaces=str()):
+            return True
+        case _:
+            return False

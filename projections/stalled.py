@@ -7,7 +7,7 @@ records nothing for long may be stuck, or run a long tool: only people can tell.
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from foldline.processors.log import Lease, Log, SessionSummary
 from foldline.schemas.state import (
@@ -99,17 +99,9 @@ def stalled_sessions(log: Log, *, tenant: str | None = None) -> Iterator[Stalled
 
 
 @dataclass(frozen=True, slots=True)
-class Standstill:
+class Standstill(Stalled):
     """A stalled session as people look at it; `why` may be ANSWERED, too."""
 
-    session_id: str
-    tenant: str
-    agent: str
-    status: str
-    seq: int
-    epoch: int
-    owner: str
-    why: str
     open_calls: int
     requests: list[str]
 
@@ -126,15 +118,9 @@ def standing_still(log: Log, *, tenant: str | None = None) -> Iterator[Standstil
         answered = is_answered(state)
         if stalled.why == PARKED_ONE and not answered and not state.requests:
             continue
+        shown = replace(stalled, why=ANSWERED) if answered else stalled
         yield Standstill(
-            session_id=stalled.session_id,
-            tenant=stalled.tenant,
-            agent=stalled.agent,
-            status=stalled.status,
-            seq=stalled.seq,
-            epoch=stalled.epoch,
-            owner=stalled.owner,
-            why=ANSWERED if answered else stalled.why,
+            **asdict(shown),
             open_calls=len(state.calls),
             requests=sorted(state.requests),
         )

@@ -1,7 +1,7 @@
 """Subagents: sessions that work on a call of another one. Pure, but for what reads logs.
 
     stops_of(state)                   which children are to stop, and because of what
-    order_from_above(log, id)         a stop that was asked above, and has not come down
+    order_from_above(state_of, id)    a stop that was asked above, and has not come down
     children_to_wait_for(log, state)  who stands still until its children have settled
 
 A parent names its open children in its state, each with its call. Recovery goes from the
@@ -10,8 +10,9 @@ parent waiting; the end of a child completes the parent's call.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from foldline.errors import FoldlineError
 from foldline.processors.log import Log
@@ -39,9 +40,15 @@ PARENT_ENDED = "the session that it worked for has ended"
 DEPTH_MAX = 64
 """How deep a tree of subagents a cancellation follows."""
 
+STATES_KEPT_MAX = 1024
+"""How many states one look for stops keeps at once."""
+
 _logger = logging.getLogger("foldline.recovery")
 
 End = SessionCompleted | SessionFailed | SessionCancelled
+
+StateOf = Callable[[str], SessionState | None]
+"""Gives the state of a session; `log.state` is one."""
 
 
 def handle_of(child_session_id: str) -> str:
@@ -113,19 +120,19 @@ class Order:
     reason: str
 
 
-def order_from_above(log: Log, session_id: str) -> Order | None:
+def order_from_above(state_of: StateOf, session_id: str) -> Order | None:
     """The stop that has not come down to a subagent; None where there is none.
 
     Who asked a session above to stop, or ended it, may have died before the subagents
     were told. From the session upward, the first one that should have told is it.
     """
-    child = log.state(session_id)
+    child = state_of(session_id)
     if child is None or child.ended or _asked_whole(child):
         return None
     for _ in range(DEPTH_MAX):
         if child.relation != SUBAGENT:
             return None
-        parent = log.state(child.parent_session_id)
+        parent = state_of(child.parent_session_id)
         if parent is None or parent.tenant != child.tenant:
             return None
         if parent.ended:
@@ -139,11 +146,15 @@ def order_from_above(log: Log, session_id: str) -> Order | None:
 
 
 def orders_from_above(log: Log, session_ids: Iterable[str]) -> list[Order]:
-    """The stops that have not come down to these, each once; who cannot be read is left."""
+    """The stops that have not come down to these, each once; who cannot be read is left.
+
+    Sessions with one parent above them share what was read of it.
+    """
+    state_of = lru_cache(STATES_KEPT_MAX)(log.state)
     found: dict[Order, None] = {}
     for name in session_ids:
         try:
-            order = order_from_above(log, name)
+            order = order_from_above(state_of, name)
         except FoldlineError as error:
             _logger.warning("whether %s is to stop cannot be read: %s", name, error)
             continue

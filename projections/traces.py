@@ -50,10 +50,12 @@ from foldline.schemas.events import (
     ContextPruned,
     HandedOff,
     HookRan,
+    LoopDetected,
     ModelCallCancelled,
     ModelCallCompleted,
     ModelCallFailed,
     ModelCallStarted,
+    PolicyViolation,
     RetryScheduled,
     SessionCancelled,
     SessionCompleted,
@@ -315,6 +317,23 @@ def _tell(board: Board, envelope: Envelope, event: AnyEvent) -> None:  # noqa: C
             board.tell_turn(envelope, "session_suspended", reason=reason)
         case SystemObservation(origin=origin):
             board.tell_turn(envelope, "observation", origin=origin)
+        case _:
+            _tell_finding(board, envelope, event)
+
+
+def _tell_finding(board: Board, envelope: Envelope, event: AnyEvent) -> None:
+    match event:
+        case LoopDetected(kind=kind, count=count, tool=tool):
+            board.tell_turn(envelope, "loop_detected", kind=kind, count=count, tool=tool)
+        case PolicyViolation():
+            board.tell_turn(
+                envelope,
+                "policy_violation",
+                policy=event.policy,
+                rule=event.rule,
+                severity=event.severity,
+                action=event.action,
+            )
         case _:
             pass
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from foldline.projections.calls import end_of
 from foldline.projections.context import is_text
+from foldline.projections.pieces import whole_text
 from foldline.projections.summarising import Originals
 from foldline.projections.token_count import TokenCounter
 from foldline.schemas.blocks import Blob, Block, Body, clean_text
@@ -111,15 +112,10 @@ def _text(blocks: Iterable[Block], texts: Mapping[bytes, str]) -> str:
 
 
 def _body(body: Body, texts: Mapping[bytes, str]) -> str:
-    match body:
-        case str():
-            return body
-        case Blob() if body.sha256 in texts:
-            return texts[body.sha256]
-        case Blob():
-            return (body.preview or "") if is_text(body) else f"[{body.media_type}]"
-        case _:
-            return ""
+    known = whole_text(body, texts)
+    if known is not None or not isinstance(body, Blob):
+        return known or ""
+    return (body.preview or "") if is_text(body) else f"[{body.media_type}]"
 
 
 def _cut(text: str, characters: int) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from foldline.projections.context import Sources, missing_steering
+from foldline.projections.base import reaches_back
+from foldline.projections.context import Sources
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 
@@ -84,7 +85,7 @@ class Warm:
             return None
         sources = self.sources
         events = (*sources.events, *tail)
-        if sources.base_seq and missing_steering(events):
+        if reaches_back(events, sources.base_seq):
             return None
         new = {
             sha256: text for sha256, text in texts.items() if sha256 not in sources.texts

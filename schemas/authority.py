@@ -83,6 +83,8 @@ AUTHORITY: dict[str, Authority] = {
     "HandedOff": "decision",
     "RetryScheduled": "decision",
     "CancellationRequested": "external",
+    "LoopDetected": "external",
+    "PolicyViolation": "external",
     "HookRan": "decision",
     "HarnessStateSet": "decision",
     "RedactionApplied": "external",
@@ -110,6 +112,8 @@ TAKEN_WHEN_ENDED: frozenset[str] = frozenset(
         "UserFeedback",
         "LabelsSet",
         "RedactionApplied",
+        "LoopDetected",
+        "PolicyViolation",
         "SessionReopened",
     }
 )

@@ -728,6 +728,48 @@ class CancellationRequested(Event):
     reason: str = ""
 
 
+class LoopDetected(Event):
+    """A detector found that the session goes round in a circle. An observation.
+
+    `kind` is SAME_CALL (a call, again and again), SAME_FAILURE (one failure, whatever is
+    tried), NO_PROGRESS (compactions that lead nowhere), PERMISSION_PING_PONG (asked,
+    denied, asked again) or another. `count` says how often it has happened by now;
+    `from_seq` and `to_seq` are the first and the last of it, `seqs` the latest.
+    `fingerprint` is the same for whatever goes round in the same circle; it shows
+    nothing of what was said. `call_id` and `tool` are those at `to_seq`.
+    """
+
+    kind: str
+    fingerprint: str
+    count: int
+    from_seq: int
+    to_seq: int
+    detector: str
+    detector_version: int = 1
+    call_id: str | None = None
+    tool: str | None = None
+    seqs: tuple[int, ...] = ()
+
+
+class PolicyViolation(Event):
+    """A rule of a policy was broken. An observation.
+
+    `severity` is INFO, WARNING or CRITICAL; `action` is what the policy asks for beside
+    this: NONE, STEER or CANCEL. What broke the rule is the event of `subject_event_id`,
+    at `subject_seq`. `blocks` say it for people.
+    """
+
+    policy: str
+    rule: str
+    rule_version: int = 1
+    severity: str
+    action: str = "NONE"
+    subject_event_id: str | None = None
+    subject_seq: int | None = None
+    call_id: str | None = None
+    blocks: Blocks = ()
+
+
 class HookRan(Event):
     """A hook of the harness ran."""
 
@@ -831,6 +873,8 @@ KnownEvent = (
     | HandedOff
     | RetryScheduled
     | CancellationRequested
+    | LoopDetected
+    | PolicyViolation
     | HookRan
     | HarnessStateSet
     | RedactionApplied

@@ -19,6 +19,7 @@ from foldline.schemas.events import (
     InputProvided,
     InputRequested,
     InstructionsSet,
+    LoopDetected,
     ModelCallCancelled,
     ModelCallCompleted,
     ModelCallFailed,
@@ -28,6 +29,7 @@ from foldline.schemas.events import (
     PermissionGranted,
     PermissionRequested,
     PlanUpdated,
+    PolicyViolation,
     RetryScheduled,
     SessionCreated,
     SteeringApplied,
@@ -356,6 +358,25 @@ def retry(target: str = CALL) -> RetryScheduled:
 def cancel(target: str, target_id: str | None = None) -> CancellationRequested:
     """Somebody wants a stop."""
     return CancellationRequested(target=target, target_id=target_id)
+
+
+def looped(**fields: Any) -> LoopDetected:
+    """A detector found that the same call is made again and again."""
+    defaults = {
+        "kind": "SAME_CALL",
+        "fingerprint": "f",
+        "count": 3,
+        "from_seq": 1,
+        "to_seq": 2,
+        "detector": "d",
+    }
+    return LoopDetected(**having(fields, **defaults))
+
+
+def violated(**fields: Any) -> PolicyViolation:
+    """A rule of a policy was broken."""
+    defaults = {"policy": "p", "rule": "r", "severity": "WARNING"}
+    return PolicyViolation(**having(fields, **defaults))
 
 
 def goal() -> GoalSet:

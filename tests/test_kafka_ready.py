@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foldline import kafka_admin, kafka_meta
+from foldline import kafka_admin, kafka_meta, kafka_ready
 from foldline.errors import (
     LogUnavailableError,
     NoLogMetaError,
@@ -43,7 +43,10 @@ def test_what_is_missing_is_named_in_the_order_of_a_deployment(fresh_log: FreshL
         require_ready(fresh_log.cluster, fresh_log.settings, worker_wait_ms=0)
 
 
-def test_brokers_that_do_not_say_who_works_are_not_nobody(fresh_log: FreshLog) -> None:
+def test_brokers_that_do_not_say_who_works_are_not_nobody(
+    fresh_log: FreshLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_ready, "DESCRIBE_TIMEOUT_MS", 1_000)
     with pytest.raises(LogUnavailableError):
         group_members(Cluster("127.0.0.1:1"), fresh_log.settings)
 

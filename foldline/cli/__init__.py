@@ -3,6 +3,24 @@
 `main` is the entry point; `foldline.cli.failures` has the exit codes.
 """
 
-from foldline.cli.app import main
+import sys
+from collections.abc import Sequence
+
+from foldline.producers.hook import is_quick
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `foldline` with these arguments, or the process's; gives the exit code.
+
+    A hook has no time for anything else: it is handed on before the rest is loaded.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if is_quick(given):
+        from foldline.producers.hook import main as keep  # late: nobody else needs it
+
+        return keep(given)
+    from foldline.cli.app import main as run  # late: see above
+
+    return run(given)

@@ -24,6 +24,7 @@ from foldline.cli.demo import demo
 from foldline.cli.diff import diff
 from foldline.cli.doctor import doctor
 from foldline.cli.events import events, tail
+from foldline.cli.export import export
 from foldline.cli.failures import (
     BROKEN_PIPE,
     EXIT_CODES,
@@ -34,10 +35,14 @@ from foldline.cli.failures import (
     message_of,
     view_of,
 )
+from foldline.cli.fleet import fleet
 from foldline.cli.fork import fork
+from foldline.cli.hook import hook
 from foldline.cli.imports import import_
 from foldline.cli.metrics import metrics
+from foldline.cli.mirror import mirror
 from foldline.cli.output import Output
+from foldline.cli.policies import policies
 from foldline.cli.recovery import recovery
 from foldline.cli.rejected import rejected
 from foldline.cli.replay import replay
@@ -47,6 +52,7 @@ from foldline.cli.serve import serve
 from foldline.cli.sessions import sessions
 from foldline.cli.show import show
 from foldline.cli.states import state
+from foldline.cli.stats import stats
 from foldline.cli.steering import cancel, steer
 from foldline.cli.tokens import tokens
 from foldline.cli.topics import topics
@@ -104,8 +110,12 @@ for _name, _command in (
     ("verify", verify),
     ("scan", scan),
     ("metrics", metrics),
+    ("stats", stats),
     ("replay", replay),
     ("import", import_),
+    ("mirror", mirror),
+    ("export", export),
+    ("hook", hook),
     ("serve", serve),
     ("checkpoint", checkpoint),
     ("worker", worker),
@@ -118,6 +128,8 @@ app.command(approvals)
 app.command(tokens)
 app.command(topics)
 app.command(recovery)
+app.command(fleet)
+app.command(policies)
 app.command(rejected)
 
 

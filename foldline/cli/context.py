@@ -132,6 +132,19 @@ def find_session(log: "Log", wanted: str) -> str:
     return one_of((s.session_id for s in listed), wanted, url=log.url)
 
 
+def chosen(log: "AuditableLog", wanted: Iterable[str]) -> list[str]:
+    """The ids of these sessions; every session of the log where none is wanted.
+
+    The index tells them: a state may be what is broken.
+
+    Raises:
+        UsageError, SessionNotFoundError, AmbiguousSessionError: as `one_of`.
+    """
+    session_ids = [row.session_id for row in log.stored_sessions()]
+    found = [one_of(session_ids, name, url=log.url) for name in wanted]
+    return found or session_ids
+
+
 def one_of(session_ids: Iterable[str], wanted: str, *, url: str) -> str:
     """The id that is this one, or the only one that begins with it.
 

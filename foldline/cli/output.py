@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from foldline.cli.clean import clean_line, crop
 
@@ -58,6 +58,18 @@ class Output:
         from rich.text import Text  # late: only a terminal needs it
 
         self._terminal().print(Text.assemble(*kept), soft_wrap=True)
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether a terminal shows what is written."""
+        return self._stdout.isatty()
+
+    def verbatim(self, data: bytes) -> None:
+        """Write bytes as they are: another program reads them, never a terminal."""
+        self._stdout.flush()
+        buffer: BinaryIO | None = getattr(self._stdout, "buffer", None)
+        if buffer is not None:
+            buffer.write(data)
 
     def text(self, text: str) -> None:
         """Write text of foldline's own making as it is (a schema, a list)."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from foldline.cli.context import Context, one_of
+from foldline.cli.context import Context, chosen
 from foldline.cli.failures import NO, OK, UsageError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def replay(
         raise UsageError("--from-seq", "goes with --execute HARNESS")
     with context.reading() as log:
         if verify:
-            return _verify(context.out, log, None if all else _chosen(log, session))
-        (session_id,) = _chosen(log, session)
+            return _verify(context.out, log, None if all else chosen(log, session))
+        (session_id,) = chosen(log, session)
         if execute is not None:
             from foldline.cli.replay_execute import run_harness  # late: --help does without
 
@@ -79,12 +79,6 @@ def _check(session: tuple[str, ...], *, modes: tuple[bool, ...], all: bool) -> N
         raise UsageError("--verify", "with sessions, or with --all")
     if not verify and len(session) != 1:
         raise UsageError("SESSION", "one session; several go with --verify")
-
-
-def _chosen(log: "AuditableLog", wanted: tuple[str, ...]) -> list[str]:
-    """The ids of these sessions. The index tells them: a state may be what is broken."""
-    session_ids = [row.session_id for row in log.stored_sessions()]
-    return [one_of(session_ids, prefix, url=log.url) for prefix in wanted]
 
 
 # --- one session ---------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from foldline.cli.context import Context, one_of
+from foldline.cli.context import Context, chosen
 from foldline.cli.failures import NO, OK, UsageError
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def _redactor(context: Context, rules: Path | None, *, betterleaks: bool) -> "Re
 def _scan_log(context: Context, scanner: "Scanner", wanted: tuple[str, ...]) -> None:
     show = context.out.progress()
     with context.reading() as log:
-        names = [stored.session_id for stored in log.stored_sessions()]
-        if wanted:
-            names = [one_of(names, name, url=log.url) for name in wanted]
+        names = chosen(log, wanted)
         for done, session_id in enumerate(names):
             if show is not None:
                 show(f"{done:,} of {len(names):,} sessions, {scanner.report.found:,} found")

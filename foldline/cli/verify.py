@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from foldline.cli.context import Context, one_of
+from foldline.cli.context import Context, chosen
 from foldline.cli.failures import NO, OK
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
-    from foldline.processors.stored import AuditableLog
     from foldline.processors.verify import Report
 
 
@@ -28,7 +27,7 @@ def verify(*session: str, context: Annotated[Context, Parameter(parse=False)]) -
 
     out = context.out
     with context.reading() as log:
-        session_ids = _chosen(log, session)
+        session_ids = chosen(log, session) if session else None
         report = check(log, session_ids, on_progress=_progress(out))
         out.end_progress()
     if out.json:
@@ -36,14 +35,6 @@ def verify(*session: str, context: Annotated[Context, Parameter(parse=False)]) -
     else:
         _show(out, report)
     return OK if report.ok else NO
-
-
-def _chosen(log: "AuditableLog", wanted: tuple[str, ...]) -> list[str] | None:
-    """The ids of these sessions. The index tells them: a state may be what is broken."""
-    if not wanted:
-        return None
-    session_ids = [row.session_id for row in log.stored_sessions()]
-    return [one_of(session_ids, prefix, url=log.url) for prefix in wanted]
 
 
 def view_of(report: "Report") -> dict[str, Any]:

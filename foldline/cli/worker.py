@@ -3,6 +3,7 @@
 import gc
 import logging
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -45,7 +46,7 @@ def worker(
     """
     from foldline.processors.worker_health import listening  # late: --help does without
 
-    _log_to_stderr(json_wanted=context.out.json)
+    log_to_stderr(json_wanted=context.out.json)
     settings = context.settings()
     if shadow:
         return _build_shadow(settings, context.out)
@@ -120,14 +121,20 @@ def _say_ready(
     out.flush()
 
 
-def _log_to_stderr(*, json_wanted: bool) -> None:
-    """Foldline's log lines, for people or as JSON, on stderr."""
+def log_to_stderr(*, json_wanted: bool, warnings_of: Sequence[str] = ()) -> None:
+    """Foldline's log lines, for people or as JSON, on stderr.
+
+    Args:
+        json_wanted: one JSON object per line.
+        warnings_of: other loggers, of which only warnings are shown.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if json_wanted else _Lines())
-    logger = logging.getLogger("foldline")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    for name in ("foldline", *warnings_of):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.WARNING if name in warnings_of else logging.INFO)
+        logger.propagate = False
 
 
 class _Lines(logging.Formatter):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster import jars
 from tests.cluster.backends import without_jars
-from tests.cluster.jar_cluster import JarCluster, JarRegistry
+from tests.cluster.jar_cluster import SHORT_LIVED, JarCluster, JarRegistry
 from tests.cluster.logs import FreshLog, close_registries, drop_log, make_log
 from tests.cluster.shared import Broker, shared_broker, without_broker
 
@@ -62,7 +62,7 @@ def own_cluster(tmp_path: Path) -> Generator[OwnCluster]:
         def start(*, brokers: int = 1) -> JarCluster:
             folder = tmp_path / "own-cluster"
             folder.mkdir()
-            cluster = JarCluster(folder, brokers=brokers)
+            cluster = JarCluster(folder, brokers=brokers, options=SHORT_LIVED)
             stack.callback(cluster.close)
             return cluster
 

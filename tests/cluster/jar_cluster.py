@@ -5,7 +5,9 @@ import urllib.error
 import urllib.request
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from pathlib import Path
+from shutil import copytree
 
 from tests.cluster import jars
 from tests.cluster.broker_settings import (
@@ -19,6 +21,9 @@ from tests.cluster.processes import Process, free_ports, listening, wait_until
 HOST = "127.0.0.1"
 
 BROKER_OPTIONS = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4")
+SHORT_LIVED = (*BROKER_OPTIONS[:-1], "-XX:TieredStopAtLevel=1")
+"""Of a broker that lives for one test: it starts with two thirds of the work."""
+
 REGISTRY_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC")
 
 START_TIMEOUT_S = 180
@@ -31,8 +36,11 @@ class JarCluster:
     The data of each stays, as do its ports.
     """
 
-    def __init__(self, folder: Path, *, brokers: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, brokers: int = 1, options: Sequence[str] = BROKER_OPTIONS
+    ) -> None:
         self._folder = folder
+        self._options = options
         ports = free_ports(2 * brokers)
         self._nodes = [
             Node(i + 1, HOST, ports[2 * i], ports[2 * i + 1], str(folder / f"data-{i + 1}"))
@@ -77,22 +85,33 @@ class JarCluster:
             process.kill()
 
     def _format(self) -> None:
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        """One by Kafka's own tool, a JVM; the others are copies with ids of their own."""
         for node in self._nodes:
-            path = self._properties(node)
-            path.write_text(as_file(broker_settings(node, self._nodes)), encoding="utf-8")
-            tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
-            command = [self._java, "-cp", f"{self._jars}/*", *tool, f"--config={path}"]
-            done = subprocess.run(
-                command, capture_output=True, timeout=FORMAT_TIMEOUT_S, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+            text = as_file(broker_settings(node, self._nodes))
+            self._properties(node).write_text(text, encoding="utf-8")
+        first, *others = self._nodes
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={_new_id()}"]
+        config = f"--config={self._properties(first)}"
+        done = subprocess.run(
+            [self._java, "-cp", f"{self._jars}/*", *tool, config],
+            capture_output=True,
+            timeout=FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        for node in others:
+            copytree(first.data, node.data)
+            meta = Path(node.data) / "meta.properties"
+            lines = meta.read_text(encoding="utf-8").splitlines()
+            said = dict(line.split("=", 1) for line in lines if "=" in line)
+            said |= {"node.id": str(node.node_id), "directory.id": _new_id()}
+            meta.write_text(as_file(said), encoding="utf-8")
 
     def _properties(self, node: Node) -> Path:
         return self._folder / f"server-{node.node_id}.properties"
 
     def _start(self, node: Node) -> Process:
-        command = [self._java, *BROKER_OPTIONS, "-cp", f"{self._jars}/*", "kafka.Kafka"]
+        command = [self._java, *self._options, "-cp", f"{self._jars}/*", "kafka.Kafka"]
         return Process(
             [*command, str(self._properties(node))],
             log=self._folder / f"broker-{node.node_id}.log",
@@ -107,6 +126,11 @@ class JarCluster:
             return "Kafka Server started" in process.said() or listening(port)
 
         wait_until(ready, timeout_s=START_TIMEOUT_S, what=lambda: f"a broker on {port}")
+
+
+def _new_id() -> str:
+    """An id as Kafka writes them."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 class JarRegistry:

@@ -147,13 +147,14 @@ def test_a_fenced_owner_may_end_its_open_model_call_and_its_background_work() ->
     ids=lambda end: type(end).__name__,
 )
 def test_an_ended_session_takes_only_what_it_must(end: KnownEvent) -> None:
-    """Facts of what was open, background ends, feedback, labels; then reopening."""
+    """Facts of what was open, background ends, feedback, labels, findings; reopening."""
     story = h.running().given(h.backgrounded(), h.model_starts())
     story.given(end)
     for name in sorted(EVENT_TYPES.keys() - TAKEN_WHEN_ENDED - {"SessionCreated"}):
         assert story.when(SAMPLES[name], by=story.owner).kind == CLOSED, name
     story.given(h.model_completes(), h.background_ends(), h.usage_corrected())
     story.given(SAMPLES["UserFeedback"], SAMPLES["LabelsSet"])
+    story.given(SAMPLES["LoopDetected"], SAMPLES["PolicyViolation"])
     assert story.when(SessionResumed(reason="r"), expected_seq=story.seq).kind == CLOSED
     assert story.take("next", SessionReopened(reason="more")).kind == ACCEPTED
     assert (story.state.status, story.state.epoch) == ("IDLE", 2)

@@ -36,6 +36,8 @@ UNLIMITED = Settings(token_rate_per_s=10_000_000, tenant_rate_per_s=10_000_000)
 class _Served(LogContract):
     """The contract of a log behind a service."""
 
+    one_shot_writers = 1_000
+
     def open_behind(self, folder: Path, clock: Clock) -> AuditableLog:
         raise NotImplementedError
 
@@ -70,7 +72,7 @@ class TestHttpLogBeforeSqlite(_Served):
 class TestSharedHttpLog(SharedLogContract):
     """Processes that open the same service share its log."""
 
-    races = 200
+    races = 100
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> Iterator[str]:

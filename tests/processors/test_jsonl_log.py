@@ -21,6 +21,8 @@ class TestJsonlLog(LogContract):
 
 
 class TestSharedJsonlLog(MachineLogContract):
+    races = 300
+
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"jsonl:///{tmp_path}/sessions.jsonl"

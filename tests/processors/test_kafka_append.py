@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from foldline import kafka
+from foldline import kafka, kafka_meta
 from foldline.cli.failures import STORAGE
 from foldline.errors import LogUnavailableError, NoLogMetaError, UncertainAppendError
 from foldline.processors.kafka_append import KafkaAppends
@@ -138,7 +138,10 @@ def test_who_closes_the_log_wakes_who_waits(fresh_log: FreshLog) -> None:
 # --- brokers -------------------------------------------------------------------------
 
 
-def test_brokers_that_do_not_answer_are_named(served: FreshLog) -> None:
+def test_brokers_that_do_not_answer_are_named(
+    served: FreshLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_meta, "READ_TIMEOUT_MS", 1_000)
     settings = served.settings.model_copy(update={"registry_wait_ms": 0})
     nobody = kafka.Cluster("127.0.0.1:1", served.prefix)
     with pytest.raises(LogUnavailableError, match=r"127\.0\.0\.1:1"):

@@ -28,6 +28,8 @@ def served(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Generato
 
 
 class TestKafkaLog(LogContract):
+    one_shot_writers = 1_000
+
     @pytest.fixture
     def make_log(self, served: FreshLog) -> MakeLog:
         def make(*, clock: Clock = wall_clock) -> AuditableLog:
@@ -37,7 +39,7 @@ class TestKafkaLog(LogContract):
 
 
 class TestSharedKafkaLog(SharedLogContract):
-    races = 200
+    races = 100
 
     @pytest.fixture
     def url(self, served: FreshLog) -> str:

@@ -10,6 +10,8 @@ from tests.harness import FaultyLog, memory
 
 
 class TestFaultyLog(LogContract):
+    one_shot_writers = 1_000
+
     @pytest.fixture
     def make_log(self) -> MakeLog:
         def make(*, clock: Clock = wall_clock) -> FaultyLog:

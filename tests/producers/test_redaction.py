@@ -13,13 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldline.errors import RedactionError
-from foldline.producers.redaction import (
-    WITHHELD,
-    Redactor,
-    key_of_log,
-    withheld,
-)
+from foldline.producers.redaction import WITHHELD, Redactor, withheld
 from foldline.producers.redaction_fields import is_content
+from foldline.producers.redaction_key import key_of_log
 from foldline.producers.redaction_rule import Rule
 from foldline.producers.redaction_rules import DEFAULT_RULES
 from foldline.schemas.blocks import Blob, Block, json_block, text_block

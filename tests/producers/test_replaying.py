@@ -17,7 +17,7 @@ from foldline.errors import (
     SubagentEndedError,
 )
 from foldline.processors.open_log import open_log
-from foldline.producers.client import Client
+from foldline.producers.client import Client, connect
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession
 from foldline.producers.replay_inputs import Inputs
@@ -47,6 +47,7 @@ from foldline.schemas.events import (
     ToolExecutionStarted,
     UnknownEvent,
 )
+from foldline.settings import Settings
 from tests.harness import FaultyLog, client, memory
 from tests.replaying import ANSWERS, INSTRUCTIONS, Agent, recorded
 
@@ -179,6 +180,38 @@ async def test_secrets_have_the_same_placeholders_in_a_replay(tmp_path: Any) -> 
     again = agent.elsewhere(asks_itself=True)
     report = await replay(log, owned.session_id, again.run)
     assert report.divergence is None, report.divergence
+    log.close()
+
+
+OWN_RULES = """
+[[rule]]
+name = "acme-token"
+anchors = ["acme_"]
+pattern = "acme_[a-z0-9]{8,40}"
+"""
+
+
+async def test_a_file_of_rules_holds_in_a_replay_and_in_its_fork(tmp_path: Any) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(OWN_RULES)
+    settings = Settings(redaction_rules=rules)
+    agent = Agent(
+        environment='{"token": "acme_1a2b3c4d"}',
+        answers=(ModelResponse.of("I use acme_1a2b3c4d."),),
+    )
+    log = open_log(f"sqlite:///{tmp_path}/sessions.db")
+    async with connect(log, settings=settings) as opened:
+        owned = await agent.record(opened, "Here is acme_1a2b3c4d.", "Once more.")
+        again = agent.elsewhere(asks_itself=True)
+        report = await replay(log, owned.session_id, again.run, settings=settings)
+        assert report.divergence is None, report.divergence
+        from_seq = next(
+            r.seq for r in log.events(owned.session_id) if r.type == "TurnEnded"
+        )
+        live = await continue_live(opened, owned.session_id, again.run, from_seq=from_seq)
+        assert live.divergence is None, live.divergence
+        said = [str(r.event) for r in log.events(live.live_session_id)]
+    assert not any("acme_1a2b3c4d" in words for words in said)
     log.close()
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foldline.projections.base import base_of, reaches_back
 from foldline.projections.building import build
 from foldline.projections.calls import (
     DENIED_TEXT,
@@ -18,8 +19,6 @@ from foldline.projections.context import (
     Context,
     Message,
     Sources,
-    base_of,
-    missing_steering,
 )
 from foldline.schemas.blocks import Blob, Block, Blocks, json_block, text_block
 from foldline.schemas.events import (
@@ -379,8 +378,8 @@ def test_steering_is_shown_where_it_was_applied() -> None:
     assert shown(story.events) == [("user", "go")]
     story.given(SteeringApplied(steering_event_id=story.events[-1].envelope.event_id))
     assert shown(story.events) == [("user", "go"), ("user", "use nix")]
-    assert not missing_steering(story.events)
-    assert missing_steering(story.events[-1:])
+    assert not reaches_back(story.events[-2:], story.seq - 2)
+    assert reaches_back(story.events[-1:], story.seq - 1)
 
 
 # --- clearing, compaction, rewind ----------------------------------------------------

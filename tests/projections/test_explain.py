@@ -195,6 +195,19 @@ def test_what_was_cleared_rewound_and_retracted_says_so() -> None:
     ]
 
 
+def test_what_outlasts_a_rewind_is_shown_or_was_overtaken() -> None:
+    """A goal that was set since is in force; one that it replaced was not rewound."""
+    story = in_turn().given(says("one"))
+    early = story.seq
+    story.given(GoalSet(blocks=text("first")), says("two"), rewind(to_seq=early))
+    assert reasons(explained(story)) == [("rewound", 1, story.seq)]
+    story.given(GoalSet(blocks=text("second")), ContextCleared())
+    assert reasons(explained(story)) == [
+        ("cleared", 2, story.seq),
+        ("rewound", 1, early + 3),
+    ]
+
+
 def test_every_event_is_shown_or_left_out_once() -> None:
     story = calls("c").given(start("c"), *ran("c", "x"), ContextCleared(), says("again"))
     found = explained(story)

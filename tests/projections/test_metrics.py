@@ -36,11 +36,11 @@ from foldline.schemas.events import (
     ToolOutcomeUnknown,
     TurnEnded,
     TurnStarted,
-    UnknownEvent,
     Usage,
     UsageCorrected,
 )
 from foldline.schemas.recorded import Recorded
+from tests import happenings as h
 from tests.samples import SAMPLES
 from tests.story import PERSON, Story
 
@@ -221,13 +221,11 @@ def test_compactions_say_what_they_saved() -> None:
     assert found["foldline_compaction_tokens_saved_total"] == 800
 
 
-def test_a_loop_is_counted_by_its_type_whoever_knows_it() -> None:
-    story = begun()
-    last = story.events[-1]
-    envelope = last.envelope.model_copy(update={"seq": last.seq + 1})
-    looped = Recorded(envelope, UnknownEvent("LoopDetected", {}), b"", 1)
-    story.events.append(looped)
-    assert exposed(counts_of(story))["foldline_loops_total"] == 1
+def test_what_detectors_and_policies_find_is_counted() -> None:
+    story = begun().given(h.looped(), h.violated())
+    found = exposed(counts_of(story))
+    assert found["foldline_loops_total"] == 1
+    assert found["foldline_policy_violations_total"] == 1
 
 
 def test_open_labels_are_bounded_and_no_name_may_look_like_content() -> None:

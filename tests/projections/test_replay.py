@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from foldline.projections.recording import RecordedCall
+from foldline.projections.recorded_steps import RecordedCall
 from foldline.projections.replay import (
     CAUSES,
     MODEL,

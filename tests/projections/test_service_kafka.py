@@ -117,6 +117,8 @@ def served(kafka: FreshLog) -> Generator[Service]:
 
 
 class TestHttpLogBeforeKafka(LogContract):
+    one_shot_writers = 1_000
+
     @pytest.fixture
     def tenant(self) -> str:
         return "default"

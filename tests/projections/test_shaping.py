@@ -1,16 +1,18 @@
 """Making a context smaller: what goes, what stays, and that it is the same on a rebuild."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foldline.projections.building import PRUNED, build
+from foldline.projections.building import build
 from foldline.projections.context import SUMMARY, Context, Sources
+from foldline.projections.items import PRUNED
 from foldline.projections.policy import FULL, LEAN, POLICIES, ContextPolicy
+from foldline.projections.prune_step import Prune
 from foldline.projections.shaper import Shaper
-from foldline.projections.shaping import Compact, Prune, plan
+from foldline.projections.shaping import Compact, plan
 from foldline.projections.token_count import message_tokens
 from foldline.schemas.blocks import json_block, text_block
 from foldline.schemas.events import (
@@ -23,18 +25,7 @@ from foldline.schemas.events import (
 from tests.happenings import constraint, in_turn, request, start, steering_applied, turn
 from tests.projections.test_context import ADDING, CUTTING, KEYS, OFTEN
 from tests.story import Story
-
-
-@dataclass(frozen=True)
-class Words:
-    """Counts words: what a token is does not matter here."""
-
-    name: str = "words"
-
-    def count(self, text: str) -> int:
-        """How many words a text has."""
-        return len(text.split())
-
+from tests.words import Words
 
 WORDS = Words()
 TINY = ContextPolicy(
@@ -43,6 +34,7 @@ TINY = ContextPolicy(
     window_tokens=10,
     prune_step_tokens=40,
     compact_step_tokens=120,
+    apart_calls=1,
     summary_tokens=100,
     reference_tokens=4,
     prune_result_tokens=12,
@@ -263,7 +255,7 @@ def test_every_legal_history_is_shaped_at_every_cut(steps: list[tuple[str, str]]
     for name, key in steps:
         STEPS[name](story, key)
         context = shaper.shape(story.events)
-        assert build(Sources(shaper.merged(story.events))).messages == context.messages
+        assert build(Sources(shaper.merged)).messages == context.messages
         again = Shaper(policy, WORDS).shape(story.events)
         assert again == Shaper(policy, WORDS).shape(story.events)
 

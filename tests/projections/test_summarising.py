@@ -3,9 +3,9 @@
 import json
 from dataclasses import replace
 
+from foldline.projections.facts import FACTS_KEPT, FAILURES_MAX
 from foldline.projections.policy import LEAN
 from foldline.projections.summarising import (
-    FAILURES_MAX,
     SUMMARY_MIN_TOKENS,
     Originals,
     summary_of,

@@ -1,6 +1,6 @@
 """The tokens of a context: by section, for whom, and as its provider counts them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -40,16 +40,7 @@ from foldline.schemas.events import (
 )
 from tests.happenings import compaction, in_turn, request, start
 from tests.story import Story
-
-
-@dataclass(frozen=True)
-class Words:
-    """Counts words: what a count is of can be read."""
-
-    name: str = "words"
-
-    def count(self, text: str) -> int:
-        return len(text.split())
+from tests.words import Words
 
 
 def words(count: int) -> tuple[Block, ...]:

@@ -1,0 +1,192 @@
+"""The fleet: how many events a second one worker folds, and what a kill does to windows.
+
+A worker admits events of many sessions; then it ends, and
+
+1. *Throughput*: one fleet worker reads them all, from the first to the last; measured
+   from its own counters, warm: without the start of Python and of the group.
+2. *Kill*: another one, with a place of its own, is killed (SIGKILL) so often while it
+   reads, and begun again. In the end its windows are compared with a recount of the log.
+
+    FOLDLINE_TEST_BOOTSTRAP=host:port FOLDLINE_TEST_REGISTRY=URL benchmarks/fleet.py
+"""
+
+import json
+import tempfile
+import time
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from measure import finish, machine, options, say, table
+from worker import fill
+from worker_log import LOOK_S, BenchLog, Running, cluster, fresh_log
+
+from foldline.processors.open_log import open_log
+from foldline.projections.fleet_fold import limits_of
+from foldline.projections.fleet_local import look
+from foldline.projections.fleet_windows import Span, window_view
+
+PARTITIONS = 4
+EVENTS = 20_000
+QUICK_EVENTS = 2_000
+KILLS = 3
+LIMIT_S = 600.0
+LIMIT = 100_000
+
+
+class Asked:
+    """A fleet worker over HTTP."""
+
+    def __init__(self, running: Running, port: int) -> None:
+        self.running = running
+        self._url = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> bytes:
+        """What it answers."""
+        with urllib.request.urlopen(self._url + path, timeout=30) as answer:  # noqa: S310 - our own process
+            return answer.read()
+
+    def counter(self, name: str) -> int:
+        """One of its own counters."""
+        wanted = f"foldline_fleet_{name}_total "
+        lines = self.get("/metrics").decode().splitlines()
+        return int(float(next(x for x in lines if x.startswith(wanted)).split()[1]))
+
+    def windows(self) -> list[Any]:
+        """Its windows of one pane."""
+        found = self.get(f"/fleet/windows?size_s=60&limit={LIMIT}")
+        return json.loads(found)["windows"]
+
+
+@contextmanager
+def fleet(log: BenchLog) -> Generator[Asked]:
+    """A fleet worker, once its partitions are restored."""
+    with log.running("fleet", "worker", "--json") as running:
+        assert running.process.stdout is not None
+        line = running.process.stdout.readline()
+        assert line, f"it ended: {running.said()}"
+        yield Asked(running, json.loads(line)["health_port"])
+
+
+def filled(log: BenchLog, events: int) -> None:
+    """Have so many events admitted."""
+    count = fill(log, events=events)
+    with log.worker() as worker:
+        done = log.cluster.broker.wait_consumed(
+            log.names.group,
+            log.names.appends,
+            limit_s=LIMIT_S,
+            alive=lambda: worker.alive,
+        )
+    assert done, f"{count} appends were not admitted in {LIMIT_S} s"
+
+
+def read_to_end(asked: Asked, events: int, *, begun: int = 0) -> list[tuple[float, int]]:
+    """Wait until it has folded all events; how many it had when."""
+    samples: list[tuple[float, int]] = []
+    until = time.monotonic() + LIMIT_S
+    while time.monotonic() < until:
+        folded = asked.counter("events")
+        samples.append((time.monotonic(), folded))
+        if begun + folded >= events:
+            return samples
+        time.sleep(LOOK_S)
+    raise AssertionError(f"{samples[-1][1]} of {events} events in {LIMIT_S} s")
+
+
+def throughput(log: BenchLog, events: int) -> dict[str, Any]:
+    """One worker reads everything."""
+    with fleet(log) as asked:
+        samples = [one for one in read_to_end(asked, events) if one[1]]
+        memory_mb = asked.running.memory_mb()[1]
+    (begin_s, first), (end_s, last) = samples[0], samples[-1]
+    return {
+        "events": events,
+        "events_per_s": round((last - first) / max(end_s - begin_s, 0.001)),
+        "memory_mb": memory_mb,
+    }
+
+
+def kills(log: BenchLog, events: int) -> dict[str, Any]:
+    """Killed while it reads, and begun again; what its windows are in the end."""
+    again: list[int] = []
+    restarts: list[float] = []
+    for number in range(KILLS + 1):
+        began_s = time.monotonic()
+        with fleet(log) as asked:
+            restarts.append(round(time.monotonic() - began_s, 1))
+            if number < KILLS:
+                _until(asked, (number + 1) * events // (2 * KILLS), windows_of=None)
+                asked.running.kill()
+                continue
+            recount = _recount(log)
+            found = _until(asked, events, windows_of=recount)
+            again.append(asked.counter("repeats"))
+    wrong = sum(one not in recount for one in found)
+    return {
+        "kills": KILLS,
+        "ready_after_s": restarts,
+        "read_again_after_the_last": again[-1],
+        "windows": len(recount),
+        "windows_that_differ": wrong + sum(one not in found for one in recount),
+    }
+
+
+def _until(asked: Asked, events: int, *, windows_of: list[Any] | None) -> list[Any]:
+    """Wait until so many are folded, or the windows are these; the windows then."""
+    until = time.monotonic() + LIMIT_S / 4
+    while time.monotonic() < until:
+        if windows_of is None and asked.counter("events") >= events // (KILLS + 1):
+            break
+        if windows_of is not None and asked.windows() == windows_of:
+            break
+        time.sleep(LOOK_S * 4)
+    return asked.windows()
+
+
+def _recount(log: BenchLog) -> list[Any]:
+    opened = open_log(log.url, settings=log.settings)
+    try:
+        seen = look(opened, pane_s=60, since_us=0, limits=limits_of(log.settings))
+        return [window_view(one) for one in seen.board.windows(Span(60, 60))]
+    finally:
+        opened.close()
+
+
+def main() -> None:
+    """Run both parts."""
+    parser = options("events a second of a fleet worker, and its windows after kills")
+    parser.add_argument("--events", type=int, default=0)
+    arguments = parser.parse_args()
+    events = arguments.events or (QUICK_EVENTS if arguments.quick else EVENTS)
+    with (
+        tempfile.TemporaryDirectory() as below,
+        cluster(Path(below)) as place,
+        fresh_log(place, Path(below), "fleet", partitions=PARTITIONS) as log,
+    ):
+        filled(log, events)
+        say(f"{events} events are admitted")
+        found = {"throughput": throughput(log, events)}
+        say(str(found["throughput"]))
+    with (
+        tempfile.TemporaryDirectory() as below,
+        cluster(Path(below)) as place,
+        fresh_log(place, Path(below), "kills", partitions=PARTITIONS) as log,
+    ):
+        filled(log, events)
+        found["kills"] = kills(log, events)
+    say(table(("what", "value"), [*_rows(found)]))
+    say(str(machine()))
+    finish(arguments, found)
+
+
+def _rows(found: dict[str, Any]) -> Generator[tuple[str, object]]:
+    for part, values in found.items():
+        for name, value in values.items():
+            yield f"{part}: {name}", value if isinstance(value, int) else str(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Faust's own Kafka transport, with what it lacks for tables that a kill cannot tear.
+
+- A flush waits until every record is acknowledged. Faust's own gives up after a tenth of
+  a second without one, and the offset of the source would be committed without the rows.
+- What it reads are committed records. Faust's own reads those of aborted transactions,
+  too, and a worker's batch that was aborted is run again.
+
+librdkafka's settings in `FOLDLINE_KAFKA__EXTRA` are for another client: of them, what
+says how to get in (SASL, TLS) is translated, the rest does not concern this one.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# Faust's types are partly unknown to others.
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import faust
+from faust.exceptions import ProducerSendError
+from faust.transport.drivers import aiokafka
+
+_driver: Any = aiokafka
+
+FLUSH_TIMEOUT_S = 60.0
+"""How long a commit waits for its rows; then it fails, and is tried again later."""
+
+
+class _Thread(_driver.AIOKafkaConsumerThread):
+    """The thread of the consumer."""
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer: Any = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # noqa: SLF001 - no setting leads there
+        return consumer
+
+
+class _Consumer(_driver.Consumer):
+    """A member of the group that reads what is committed."""
+
+    def _new_consumer_thread(self) -> Any:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _Producer(_driver.Producer):
+    """A producer that knows what is on its way."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._unacknowledged: set[asyncio.Future[Any]] = set()
+
+    def send_soon(self, fut: asyncio.Future[Any]) -> None:
+        """Send a record, and know of it until it is acknowledged."""
+        self._unacknowledged.add(fut)
+        fut.add_done_callback(self._sent)
+        super().send_soon(fut)
+
+    def _sent(self, fut: asyncio.Future[Any]) -> None:
+        """A record that the broker did not take ends the process: its row would be lost.
+
+        Faust itself only says so, and goes on.
+        """
+        self._unacknowledged.discard(fut)
+        error = None if fut.cancelled() else fut.exception()
+        if error is not None:
+            self._crashing = asyncio.ensure_future(self.app.crash(error))
+
+    async def flush(self) -> None:
+        """Wait until all that was handed in by now is acknowledged.
+
+        Raises:
+            ProducerSendError: not in FLUSH_TIMEOUT_S.
+        """
+        sent = set(self._unacknowledged)
+        if sent:
+            _, late = await asyncio.wait(sent, timeout=FLUSH_TIMEOUT_S)
+            if late:
+                raise ProducerSendError(f"{len(late)} records are not acknowledged")
+        await super().flush()
+
+
+class FleetTransport(_driver.Transport):
+    """The transport of the fleet's application."""
+
+    Consumer: ClassVar[Any] = _Consumer
+    Producer: ClassVar[Any] = _Producer
+
+
+def credentials_of(extra: Mapping[str, str]) -> Any:
+    """How to get in, from librdkafka's settings; None for a plain connection."""
+    protocol = extra.get("security.protocol", "PLAINTEXT").upper()
+    if protocol == "PLAINTEXT":
+        return None
+    context = _tls_of(extra) if protocol.endswith("SSL") else None
+    if protocol == "SSL":
+        return faust.SSLCredentials(context)
+    return faust.SASLCredentials(
+        mechanism=extra.get("sasl.mechanism") or extra.get("sasl.mechanisms", "PLAIN"),
+        username=extra.get("sasl.username"),
+        password=extra.get("sasl.password"),
+        ssl_context=context,
+    )
+
+
+def _tls_of(extra: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=extra.get("ssl.ca.location") or None)
+    certificate = extra.get("ssl.certificate.location")
+    if certificate:
+        context.load_cert_chain(
+            certificate,
+            extra.get("ssl.key.location") or None,
+            extra.get("ssl.key.password") or None,
+        )
+    return context

@@ -1,0 +1,128 @@
+"""From what a hook was told to a spooled record without secrets."""
+
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+from foldline.errors import FoldlineError, RedactionError
+from foldline.places import default_url
+from foldline.producers.hook import TOLD_MAX_BYTES
+from foldline.producers.redaction_file import read_rules
+from foldline.producers.redaction_key import key_of_log
+from foldline.producers.redaction_pass import Pass, failing_closed
+from foldline.producers.redaction_rules import DEFAULT_RULES
+from foldline.producers.redaction_text import WITHHELD, TextRedactor
+from foldline.producers.spool import (
+    ONLY_MINE,
+    SPOOL_MAX_BYTES,
+    Spooled,
+    SpoolFullError,
+    make_spool,
+    put,
+    say_failed,
+    spool_of,
+)
+
+URL_VARIABLE = "FOLDLINE_URL"
+RULES_VARIABLE = "FOLDLINE_REDACTION_RULES"
+
+_ID = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
+_KEPT_APART = ("hook_event_name", "session_id", "tool_use_id", "transcript_path")
+
+# What the records around it say better, or what is in the envelope.
+_LEFT_OUT = frozenset({*_KEPT_APART, "cwd", "permission_mode", "last_assistant_message"})
+
+
+def keep(told: bytes, *, at_us: int, url: str | None) -> None:
+    """Take the secrets out and put the rest into the spool; say there what went wrong.
+
+    Raises:
+        OSError: there can be no spool.
+    """
+    url = url or os.environ.get(URL_VARIABLE) or default_url()
+    folder = spool_of(url)
+    make_spool(folder)
+    try:
+        put(folder, _spooled(_decoded(told), at_us, _pass_for(url)))
+    except SpoolFullError:
+        say_failed(folder, at_us, f"the spool holds more than {SPOOL_MAX_BYTES} bytes")
+    except _NotToldError as error:
+        say_failed(folder, at_us, str(error))
+    except (FoldlineError, OSError) as error:
+        say_failed(folder, at_us, f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - its message may quote what was told
+        say_failed(folder, at_us, type(error).__name__)
+
+
+class _NotToldError(Exception):
+    """Raised when stdin held nothing that a hook is told."""
+
+
+def _decoded(told: bytes) -> dict[str, Any]:
+    if len(told) > TOLD_MAX_BYTES:
+        reason = f"told more than {TOLD_MAX_BYTES} bytes"
+        raise _NotToldError(reason)
+    try:
+        fields: Any = json.loads(told.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        reason = "stdin held no JSON object: foldline hook is run by Claude Code"
+        raise _NotToldError(reason)
+    return cast("dict[str, Any]", fields)
+
+
+def _pass_for(url: str) -> Pass:
+    """What takes the secrets out: by the log's key and rules, as the log's writers do.
+
+    Raises:
+        RedactionError, SettingsError: there is no telling what is a secret.
+    """
+    scheme, _, path = url.partition(":///")
+    if path and scheme != "memory":
+        Path(path).expanduser().parent.mkdir(parents=True, exist_ok=True, mode=ONLY_MINE)
+    rules = os.environ.get(RULES_VARIABLE)
+    if not rules:
+        return Pass(TextRedactor(key_of_log(url), DEFAULT_RULES), set())
+    file = read_rules(Path(rules))
+    text = TextRedactor(key_of_log(url), file.rules)
+    for name, value in file.values.items():
+        text.register(value, name)
+    return Pass(text, set())
+
+
+def _spooled(fields: dict[str, Any], at_us: int, redaction: Pass) -> Spooled:
+    rest = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
+    hook, session_id, tool_use_id, path = (_text(fields, name) for name in _KEPT_APART)
+    return Spooled(
+        at_us=at_us,
+        hook=_id(hook, redaction) or "unknown",
+        session_id=_id(session_id, redaction),
+        tool_use_id=_id(tool_use_id, redaction),
+        agent_id=_id(_text(fields, "agent_id"), redaction),
+        transcript_path=_redacted(path, redaction),
+        content=_redacted(json.dumps(rest, ensure_ascii=False), redaction),
+    )
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _id(value: str, redaction: Pass) -> str:
+    """An id as it is, or empty: what could be a secret is none."""
+    same = _ID.fullmatch(value) and _redacted(value, redaction) == value
+    return value if same else ""
+
+
+def _redacted(text: str, redaction: Pass) -> str:
+    """Without secrets; with nothing of it where the engine fails."""
+    try:
+        with failing_closed():
+            return redaction.said(text, Counter())
+    except RedactionError:
+        return json.dumps({"withheld": WITHHELD})

@@ -1,0 +1,315 @@
+"""Policies at work: watches the sessions of a log, and records what the rules want.
+
+Any number of these may run beside each other. What one does, in this order:
+
+1. It looks at the index of the log. A session with events behind its position is due; one
+   that had ended before these rules were first in force is nobody's business.
+2. Its events go through the rules. Those up to the position only make the rules know what
+   they knew; behind it, what they want is due.
+3. That is recorded, under ids that follow from rule and event: what another of these, or a
+   former life of this one, has recorded is not recorded twice.
+4. Only then the position is moved. A process that dies in between wants the same again.
+
+A stop or a word for a turn or call that is over comes too late and is left out, as is any
+for a session that has ended or that another harness runs (mirrored): nobody would heed it.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from foldline.errors import AppendRefusedError, FoldlineError, LogUnavailableError
+from foldline.faults import crash_point
+from foldline.processors.stored import AuditableLog, StoredSession
+from foldline.producers.client import Client, connect
+from foldline.producers.oversight_positions import OversightPositions
+from foldline.producers.session import View
+from foldline.projections.oversight import Finding, Policy, Wanted, Watching
+from foldline.schemas.envelope import Actor
+from foldline.schemas.events import CancellationRequested, PolicyViolation, type_of
+from foldline.schemas.state import ENDED, MIRRORED, SessionState
+from foldline.settings import Settings
+
+ACTOR = Actor(kind="SERVICE", id="foldline-policies")
+"""Who says what policies say; over HTTP it is the token's actor."""
+
+KEPT_MAX = 256
+"""How many sessions stay in memory between two looks; others are read again."""
+
+READ_EVENTS = 512
+"""How many events are judged before what they asked for is recorded."""
+
+RECORDED = "RECORDED"
+TOO_LATE = "TOO_LATE"
+REFUSED = "REFUSED"
+
+_logger = logging.getLogger("foldline.policies")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of one thing that a rule wanted: RECORDED, TOO_LATE or REFUSED."""
+
+    session_id: str
+    rule: str
+    seq: int
+    event_type: str
+    event_id: str
+    result: str
+    said: str
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look at all sessions did; `failed` are sessions that a rule failed on."""
+
+    sessions: int = 0
+    done: list[Done] = field(default_factory=list[Done])
+    failed: list[str] = field(default_factory=list[str])
+
+
+class Overseer:
+    """Holds the sessions of one log to some rules. For one task; to be entered."""
+
+    def __init__(
+        self,
+        log: AuditableLog,
+        rules: Sequence[Policy],
+        positions: OversightPositions,
+        *,
+        settings: Settings,
+        tenant: str | None = None,
+        mirrored: bool = False,
+    ) -> None:
+        """Make ready.
+
+        Args:
+            log: the log.
+            rules: all of them.
+            positions: how far these rules came, see `positions_path`.
+            settings: limits and times.
+            tenant: only its sessions; None for all.
+            mirrored: violations are recorded in mirrored sessions, too.
+        """
+        self._log = log
+        self._settings = settings
+        self._clients: dict[str, Client] = {}
+        self._entered = AsyncExitStack()
+        self._rules = rules
+        self._positions = positions
+        self._tenant = tenant
+        self._mirrored = mirrored
+        self._content = any(rule.content for rule in rules)
+        self._at = positions.all()
+        self._begun_at = -1
+        self._kept: OrderedDict[str, Watching] = OrderedDict()
+        self._broken: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._entered.aclose()
+
+    async def run(
+        self, stop: asyncio.Event, *, every_ms: int, told: Callable[[Look], None]
+    ) -> None:
+        """Look again and again, until `stop` is set; a log that is away is waited for."""
+        while not stop.is_set():
+            try:
+                told(await self.look())
+            except LogUnavailableError as error:
+                _logger.warning("policies wait for the log: %s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), every_ms / 1000)
+
+    async def look(self) -> Look:
+        """Look at every session once, and do what is due.
+
+        Raises:
+            LogUnavailableError: the log gives no answer; the next look goes on.
+        """
+        look = Look()
+        for row in await asyncio.to_thread(self._due):
+            try:
+                await self._judge(row, look)
+            except LogUnavailableError:
+                raise
+            except FoldlineError as error:
+                self._gave_up(row, look, str(error))
+        return look
+
+    def _due(self) -> list[StoredSession]:
+        """1. The sessions with events that were not judged."""
+        rows = list(self._log.stored_sessions())
+        if self._begun_at < 0:
+            now = max((row.recorded_at for row in rows), default=0)
+            self._begun_at = self._positions.begun_at(now)
+        return [row for row in rows if self._is_due(row)]
+
+    def _is_due(self, row: StoredSession) -> bool:
+        at = self._at.get(row.session_id, 0)
+        if row.seq <= max(at, self._broken.get(row.session_id, 0)):
+            return False
+        if self._tenant is not None and row.tenant != self._tenant:
+            return False
+        if row.mode == MIRRORED and not self._mirrored:
+            return False
+        return at > 0 or row.status not in ENDED or row.recorded_at > self._begun_at
+
+    def _gave_up(self, row: StoredSession, look: Look, why: str) -> None:
+        """Leave a session until it has a new event; the others go on."""
+        _logger.error("session %s is not judged: %s", row.session_id, why)
+        self._kept.pop(row.session_id, None)
+        self._broken[row.session_id] = row.seq
+        look.failed.append(row.session_id)
+
+    async def _judge(self, row: StoredSession, look: Look) -> None:
+        """2 to 4, part by part, up to where the index has the session."""
+        name = row.session_id
+        watching = self._kept.pop(name, None) or Watching(name, self._rules)
+        look.sessions += 1
+        while watching.seq < row.seq:
+            before = watching.seq
+            findings = await asyncio.to_thread(self._take, watching, row.seq)
+            if watching.seq == before:
+                break  # the index is ahead of what can be read
+            at = self._at.get(name, 0)
+            due = [finding for finding in findings if finding.seq > at]
+            if due:
+                look.done += await self._act(row, due)
+                crash_point("CP_POLICIES_AFTER_APPEND")
+            if watching.seq > at:
+                self._at[name] = watching.seq
+                self._positions.put(name, watching.seq)
+        self._kept[name] = watching
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+
+    def _take(self, watching: Watching, upto_seq: int) -> list[Finding]:
+        """2. The next events through the rules. Only the session's own: no ancestor's."""
+        name, after_seq = watching.state.session_id, watching.seq
+        read = self._log.events if self._content else self._log.structure
+        events = read(name, after_seq=after_seq, upto_seq=upto_seq)
+        findings: list[Finding] = []
+        for recorded in islice(events, READ_EVENTS):
+            findings += watching.take(recorded)
+        return findings
+
+    async def _client(self, tenant: str) -> Client:
+        """The client that appends to a tenant's sessions."""
+        client = self._clients.get(tenant)
+        if client is None:
+            client = await self._entered.enter_async_context(
+                connect(self._log, settings=self._settings, actor=ACTOR, tenant=tenant)
+            )
+            self._clients[tenant] = client
+        return client
+
+    async def _act(self, row: StoredSession, due: Sequence[Finding]) -> list[Done]:
+        """3. Record what is wanted, in its order."""
+        client = await self._client(row.tenant)
+        view = await client.open(row.session_id)
+        try:
+            state = await view.state()
+            return [
+                await self._record(view, state, finding, wanted)
+                for finding in due
+                for wanted in finding.wanted
+            ]
+        finally:
+            await view.close()
+
+    async def _record(
+        self, view: View, state: SessionState, finding: Finding, wanted: Wanted
+    ) -> Done:
+        late = too_late(state, finding, wanted)
+        if late:
+            return _done(finding, wanted, TOO_LATE, late)
+        event, event_id = wanted.event, wanted.event_id
+        try:
+            if isinstance(event, CancellationRequested):
+                target, target_id = event.target, event.target_id
+                await view.cancel(
+                    event.reason, target=target, target_id=target_id, event_id=event_id
+                )
+            else:
+                await view.append(event, event_id=event_id)
+        except AppendRefusedError as error:
+            return _done(finding, wanted, REFUSED, str(error))
+        except LogUnavailableError:
+            raise
+        except FoldlineError as error:
+            _logger.exception("session %s: %s", finding.session_id, event_id)
+            return _done(finding, wanted, REFUSED, str(error))
+        return _done(finding, wanted, RECORDED)
+
+
+def too_late(state: SessionState, finding: Finding, wanted: Wanted) -> str:
+    """Why nobody would heed this any more, by the state of now; empty where one would."""
+    event = wanted.event
+    if isinstance(event, PolicyViolation):
+        return ""
+    if state.mode == MIRRORED:
+        return "another harness runs the session"
+    if state.ended:
+        return "the session has ended"
+    if not isinstance(event, CancellationRequested):
+        return ""
+    turn = state.turn
+    if event.target == "TURN" and (turn is None or turn.seq > finding.seq):
+        return "the turn has ended"
+    if event.target == "CALL" and event.target_id not in state.calls:
+        return "the call has ended"
+    return ""
+
+
+def _done(finding: Finding, wanted: Wanted, result: str, detail: str = "") -> Done:
+    return Done(
+        session_id=finding.session_id,
+        rule=finding.rule,
+        seq=finding.seq,
+        event_type=type_of(wanted.event),
+        event_id=wanted.event_id,
+        result=result,
+        said=finding.said,
+        detail=detail,
+    )
+
+
+def positions_path(folder: Path, *, log_url: str, rules: Sequence[Policy]) -> Path:
+    """Where the positions of some rules are: one file for each log and set of rules.
+
+    Changed rules have positions of their own: sessions are judged anew by them, and what
+    they want as before was recorded before.
+    """
+    told = "\n".join([log_url, *map(_identity, rules)])
+    name = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return folder / "policies" / f"{name}.db"
+
+
+def _identity(rule: Policy) -> str:
+    """What a rule is, the same in every process."""
+    function = getattr(rule, "function", None)
+    if function is None:
+        return repr(rule)
+    named = [
+        function.__module__,
+        getattr(function, "__qualname__", type(function).__name__),
+    ]
+    return f"{rule.name} {rule.version} {rule.content} {'.'.join(named)}"

@@ -1,0 +1,105 @@
+"""Facts of a mirrored session, grouped by the record of the source that tells them.
+
+Every mirrored fact says where it was read. The facts of one record belong together, in
+the order in which they were recorded; records are in the order of their first facts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+from foldline.schemas.events import (
+    ForeignRecord,
+    KnownEvent,
+    RedactionApplied,
+    SessionCreated,
+)
+from foldline.schemas.recorded import Recorded
+
+Wanted = TypeVar("Wanted")
+
+
+@dataclass(slots=True)
+class Group:
+    """The facts of one record; `created` is that of the session, where it is the first."""
+
+    sha256: bytes
+    facts: list[Recorded] = field(default_factory=list[Recorded])
+    created: Recorded | None = None
+
+    @property
+    def all(self) -> list[Recorded]:
+        """Every fact of it."""
+        return self.facts if self.created is None else [self.created, *self.facts]
+
+    @property
+    def events(self) -> list[KnownEvent]:
+        """What the facts say, but for the session's creation."""
+        return [cast("KnownEvent", fact.event) for fact in self.facts]
+
+    @property
+    def first(self) -> Recorded:
+        """Its first fact."""
+        return self.all[-1] if not self.facts else self.facts[0]
+
+    @property
+    def label(self) -> str:
+        """What kind of record it is, as far as its facts tell."""
+        foreign = self.one(ForeignRecord)
+        if foreign is not None:
+            return foreign.record_type
+        return " + ".join(dict.fromkeys(fact.type for fact in self.all))
+
+    def one(self, kind: type[Wanted]) -> Wanted | None:
+        """The first event of a type; None where there is none."""
+        return next((event for event in self.events if isinstance(event, kind)), None)
+
+    def every(self, kind: type[Wanted]) -> list[Wanted]:
+        """The events of a type."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def are(self, *kinds: type) -> bool:
+        """Whether its events are exactly of these types, in this order."""
+        return [type(event) for event in self.events] == list(kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A session by the records of its source.
+
+    `added` are facts that were not read there; `redacted` counts facts in which something
+    was redacted.
+    """
+
+    session_id: str
+    system: str
+    groups: list[Group]
+    added: list[Recorded]
+    redacted: int
+
+    @property
+    def created(self) -> SessionCreated | None:
+        """How the session began."""
+        created = next((g.created for g in self.groups if g.created), None)
+        return None if created is None else cast("SessionCreated", created.event)
+
+
+def grouped(events: Iterable[Recorded], *, session_id: str, system: str) -> Grouped:
+    """The facts of a session by record; those that another system told are added ones."""
+    groups: dict[tuple[str, str, bytes], Group] = {}
+    added: list[Recorded] = []
+    redacted = 0
+    for recorded in events:
+        source = recorded.envelope.source
+        if isinstance(recorded.event, RedactionApplied):
+            redacted += 1
+        elif source is None or source.system != system:
+            added.append(recorded)
+        else:
+            key = (source.stream, source.position, source.sha256)
+            group = groups.setdefault(key, Group(source.sha256))
+            if isinstance(recorded.event, SessionCreated):
+                group.created = recorded
+            else:
+                group.facts.append(recorded)
+    return Grouped(session_id, system, list(groups.values()), added, redacted)

@@ -1,0 +1,150 @@
+"""Where hooks leave what they were told, until a mirror has it in the log.
+
+One file per record, for its owner's eyes only, redacted before it is written. It is there
+whole or not at all: it is written beside, synced, and then given its name, which sorts by
+time and is the record's id. Whoever drains takes a file away after the log's
+acknowledgement, so a record may come twice, under one id. Loads nothing that is slow to
+load.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from foldline.faults import crash_point
+from foldline.places import default_data_dir
+
+SPOOL_MAX_BYTES = 256 * 1024 * 1024
+"""A spool that holds more takes nothing more in: the newest is refused, and said so."""
+
+LOG_MAX_BYTES = 1024 * 1024
+"""The file of errors begins anew here; the one before is kept beside it."""
+
+LOG_NAME = "hook.log"
+SUFFIX = ".json"
+REFUSED_SUFFIX = ".refused"
+
+ONLY_MINE = 0o700
+ONLY_MY_FILE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """What one hook was told. Times in microseconds since 1970.
+
+    `content` is the redacted JSON of whatever the other fields do not hold.
+    """
+
+    at_us: int
+    hook: str
+    session_id: str
+    tool_use_id: str = ""
+    agent_id: str = ""
+    transcript_path: str = ""
+    content: str = "{}"
+
+
+class SpoolFullError(Exception):
+    """Raised when a spool takes nothing more in."""
+
+
+def spool_of(url: str) -> Path:
+    """The folder of the hooks of one log."""
+    import hashlib  # late: hooks that fail need none
+
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return default_data_dir() / "spool" / name
+
+
+def make_spool(folder: Path) -> None:
+    """Make the folder, for its owner only.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=ONLY_MINE)
+
+
+def put(folder: Path, spooled: Spooled) -> str:
+    """Keep a record; its id. It is on the disk when this returns.
+
+    1. See that there is room.
+    2. Write it beside, and sync.
+    3. Give it its name, and sync the folder.
+
+    Raises:
+        SpoolFullError: there is no room.
+        OSError: it cannot be written.
+    """
+    if sum(entry.stat().st_size for entry in os.scandir(folder)) > SPOOL_MAX_BYTES:
+        raise SpoolFullError
+    record_id = f"{spooled.at_us:020}-{os.urandom(6).hex()}"
+    beside = folder / f".{record_id}"
+    data = json.dumps(asdict(spooled)).encode()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(beside, flags, ONLY_MY_FILE), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    crash_point("CP_SPOOL_BEFORE_RENAME")
+    beside.rename(folder / f"{record_id}{SUFFIX}")
+    _sync_folder(folder)
+    return record_id
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def record_ids(folder: Path) -> Iterator[str]:
+    """The ids of what waits, oldest first; none where there is no spool."""
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.endswith(SUFFIX) and not name.startswith("."):
+            yield name.removesuffix(SUFFIX)
+
+
+def read(folder: Path, record_id: str) -> Spooled | None:
+    """A record; None if it is none that this version writes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return Spooled(**json.loads((folder / f"{record_id}{SUFFIX}").read_bytes()))
+    except (ValueError, TypeError):
+        return None
+
+
+def take_away(folder: Path, record_id: str) -> None:
+    """Forget a record that the log has."""
+    with suppress(FileNotFoundError):
+        (folder / f"{record_id}{SUFFIX}").unlink()
+
+
+def set_aside(folder: Path, record_id: str) -> Path:
+    """Keep a record that no log takes, out of the way."""
+    refused = folder / f"{record_id}{REFUSED_SUFFIX}"
+    (folder / f"{record_id}{SUFFIX}").rename(refused)
+    return refused
+
+
+def say_failed(folder: Path, at_us: int, reason: str) -> None:
+    """Write down that a hook failed, and why; never what it was told."""
+    log = folder / LOG_NAME
+    with suppress(FileNotFoundError):
+        if log.stat().st_size > LOG_MAX_BYTES:
+            log.replace(folder / f"{LOG_NAME}.1")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with os.fdopen(os.open(log, flags, ONLY_MY_FILE), "w", encoding="utf-8") as file:
+        file.write(json.dumps({"at_us": at_us, "reason": reason}) + "\n")

@@ -1,0 +1,121 @@
+"""Where a context begins: the seq behind which its events are needed. Pure.
+
+    as_one(states)                    a fork's state, with what its ancestors left out
+    base_of(state, compaction)        the base, by what a state tells
+    base_in(live, base_seq)           the same, by the events themselves
+    reaches_back(events, base_seq)    whether the events behind it are not enough after all
+
+A state tells of the last rewind, clearing and compaction only. What it cannot tell, the
+events behind the base do: where one of them reaches further back, all are needed. So a
+base is never wrong, only now and then lower than it could be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from foldline.schemas.events import (
+    CompactionCompleted,
+    ContextCleared,
+    HistoryRewound,
+    SteeringApplied,
+    SteeringReceived,
+)
+from foldline.schemas.recorded import Recorded
+from foldline.schemas.state import SessionState
+
+
+def as_one(states: Sequence[SessionState]) -> SessionState:
+    """The state to give `base_of` for the history of these sessions, joined by forks.
+
+    What an ancestor compacted or cleared before the fork point is so for the child, as
+    long as nobody rewound since: a state tells of its last rewind only.
+
+    Args:
+        states: of each ancestor at the fork point that leads on, the oldest first; then
+            that of the session itself.
+    """
+    one, *later = states
+    if any(state.counts.get("HistoryRewound") for state in later):
+        return states[-1]
+    for state in later:
+        before = None if state.cleared_seq else one.compaction
+        one = replace(
+            state,
+            cleared_seq=state.cleared_seq or one.cleared_seq,
+            compaction=state.compaction or before,
+            rewound_seq=one.rewound_seq,
+            rewound_to=one.rewound_to,
+        )
+    return one
+
+
+def base_of(state: SessionState, compaction: CompactionCompleted | None) -> int:
+    """The seq behind which the events of the context lie; 0: all are needed.
+
+    A rewind to before a compaction or clearing undoes it. A compaction that keeps
+    events, or leaves some before it, needs the whole history since the clearing. Whether
+    there is one still, nobody can tell here who may have missed a rewind.
+
+    Args:
+        state: the state at the head.
+        compaction: the event of `state.compaction`, None where there is none.
+    """
+    cleared = 0 if _is_undone(state, state.cleared_seq) else state.cleared_seq
+    found = state.compaction
+    if found is None or compaction is None or _is_undone(state, found.seq):
+        return cleared
+    sure = compaction.from_seq <= 1 or state.rewound_seq <= cleared
+    if not sure or not _is_whole(compaction, cleared):
+        return cleared
+    return max(compaction.to_seq, cleared)
+
+
+def _is_undone(state: SessionState, seq: int) -> bool:
+    """Whether the last rewind took back what stood at a seq."""
+    return state.rewound_seq > seq > state.rewound_to
+
+
+def _is_whole(compaction: CompactionCompleted, base_seq: int) -> bool:
+    """Whether nothing is shown any more of what lies between a base and its end."""
+    return compaction.from_seq <= base_seq + 1 and not compaction.kept
+
+
+def base_in(live: Sequence[Recorded], base_seq: int) -> int:
+    """The newest base that events give by themselves; `base_seq` where they give none.
+
+    Args:
+        live: what is part of the conversation, of all events behind `base_seq`.
+        base_seq: behind which they lie.
+    """
+    newest: CompactionCompleted | None = None
+    for recorded in reversed(live):
+        event = recorded.event
+        kind = type(event)
+        if kind is ContextCleared:
+            base_seq = max(base_seq, recorded.seq)
+            break
+        if newest is None and isinstance(event, CompactionCompleted):
+            newest = event
+    if newest is None or not _is_whole(newest, base_seq):
+        return base_seq
+    return max(newest.to_seq, base_seq)
+
+
+def reaches_back(events: Sequence[Recorded], base_seq: int) -> bool:
+    """Whether one of the events behind a base needs what lies before it.
+
+    So does a rewind to before the base, and steering that was received before it and is
+    applied here.
+    """
+    received: set[str] = set()
+    for recorded in events if base_seq else ():
+        event = recorded.event
+        kind = type(event)
+        if kind is SteeringReceived:
+            received.add(recorded.envelope.event_id)
+        elif isinstance(event, SteeringApplied):
+            if event.steering_event_id not in received:
+                return True
+        elif isinstance(event, HistoryRewound) and event.to_seq < base_seq:
+            return True
+    return False

@@ -1,0 +1,180 @@
+"""The panes of a fleet, kept in memory: bounded in names, in age and in number. Pure.
+
+Each belongs to a partition: a name that several partitions have has a pane in each, and a
+window is the sum of them. A local log is one partition.
+
+A pane knows the offset of the last event that was added to it. Events of a partition come
+in the order of their offsets, so one that comes again is added to nothing twice, pane by
+pane, whatever had been stored when a process was killed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from foldline.projections.fleet_windows import (
+    BYS,
+    Increment,
+    Pane,
+    Span,
+    Tally,
+    Window,
+    add,
+    pane_of,
+    windows,
+)
+from foldline.projections.metric_names import LABEL_VALUES_MAX, MICROS, NONE, OTHER
+
+
+class Counted(msgspec.Struct, array_like=True):
+    """A pane's tally, and the offset of the last event in it."""
+
+    offset: int = -1
+    tally: Tally = msgspec.field(default_factory=Tally)
+
+
+class When(NamedTuple):
+    """When an event happened, and log time, in microseconds since 1970 UTC."""
+
+    at_us: int
+    log_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is kept: seconds of a pane, seconds of age, number of panes."""
+
+    pane_s: int
+    keep_s: int
+    panes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What an event did to the panes of its partition.
+
+    `dropped` went because of it. `late` says that it was too old to be counted.
+    """
+
+    panes: Mapping[Pane, Counted] = field(default_factory=dict[Pane, Counted])
+    dropped: tuple[Pane, ...] = ()
+    late: bool = False
+
+
+@dataclass(slots=True)
+class _Part:
+    """The panes of one partition, by the second at which they begin."""
+
+    starts: dict[int, dict[Pane, Counted]] = field(
+        default_factory=dict[int, dict[Pane, Counted]]
+    )
+    log_s: int = 0
+    """The latest log time that was seen."""
+
+
+class Board:
+    """All panes of a process, by partition. For one thread, but `snapshot`."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._parts: dict[int, _Part] = {}
+        self._names = {by: Counter[str]() for by in BYS}
+        self.count = 0
+
+    def load(self, partition: int, panes: Iterable[tuple[Pane, Counted]]) -> None:
+        """Take a partition over, as it was stored."""
+        self.forget(partition)
+        part = self._parts[partition] = _Part()
+        for pane, counted in panes:
+            self._put(part, pane, counted)
+            part.log_s = max(part.log_s, pane.start_s)
+
+    def forget(self, partition: int) -> None:
+        """Let go of a partition that others have now."""
+        part = self._parts.pop(partition, _Part())
+        for start_s in list(part.starts):
+            self._drop(part, start_s)
+
+    def add(
+        self, partition: int, offset: int, *, when: When, increments: Iterable[Increment]
+    ) -> Changed:
+        """Add what one event adds, where it was not added yet."""
+        part = self._parts.setdefault(partition, _Part())
+        part.log_s = max(part.log_s, when.log_us // MICROS)
+        at_us = min(when.at_us, part.log_s * MICROS)
+        if at_us // MICROS < self._since_s(part):
+            return Changed(late=True)
+        changed: dict[Pane, Counted] = {}
+        for increment in increments:
+            pane = pane_of(self._bounded(increment), at_us, self._bounds.pane_s)
+            counted = changed.get(pane) or self._open(part, pane)
+            if offset > counted.offset:
+                add(counted.tally, increment.field, increment.value)
+                changed[pane] = counted
+        for counted in changed.values():
+            counted.offset = offset
+        return Changed(changed, tuple(self._grown_old(part)))
+
+    def _since_s(self, part: _Part) -> int:
+        """The first second that is still kept: the beginning of a pane."""
+        pane_s = self._bounds.pane_s
+        return (part.log_s - self._bounds.keep_s) // pane_s * pane_s
+
+    def _open(self, part: _Part, pane: Pane) -> Counted:
+        """The pane to add to, made if there is none."""
+        counted = part.starts.get(pane.start_s, {}).get(pane)
+        if counted is None:
+            counted = Counted()
+            self._put(part, pane, counted)
+        return counted
+
+    def _bounded(self, increment: Increment) -> Increment:
+        """With the name OTHER where there are too many already."""
+        names, name = self._names[increment.by], increment.name
+        if name in names or name in (NONE, OTHER) or len(names) < LABEL_VALUES_MAX:
+            return increment
+        return increment._replace(name=OTHER)
+
+    def _put(self, part: _Part, pane: Pane, counted: Counted) -> None:
+        part.starts.setdefault(pane.start_s, {})[pane] = counted
+        self._names[pane.by][pane.name] += 1
+        self.count += 1
+
+    def _drop(self, part: _Part, start_s: int) -> list[Pane]:
+        """Let go of all panes that begin at a second."""
+        gone = list(part.starts.pop(start_s))
+        self.count -= len(gone)
+        for pane in gone:
+            names = self._names[pane.by]
+            names[pane.name] -= 1
+            if not names[pane.name]:
+                del names[pane.name]
+        return gone
+
+    def _grown_old(self, part: _Part) -> Iterator[Pane]:
+        """Drop what is too old, and the oldest of what is too much; never the newest."""
+        since_s = self._since_s(part)
+        while len(part.starts) > 1:
+            oldest_s = min(part.starts)
+            if oldest_s >= since_s and self.count <= self._bounds.panes_max:
+                return
+            yield from self._drop(part, oldest_s)
+
+    def snapshot(self) -> list[tuple[Pane, Tally]]:
+        """Every pane as it is, for any thread: tallies only grow."""
+        groups = [
+            group.copy()
+            for part in list(self._parts.values())
+            for group in list(part.starts.values())
+        ]
+        return [(pane, one.tally) for group in groups for pane, one in group.items()]
+
+    def windows(self, span: Span, *, since_s: int = 0) -> list[Window]:
+        """The windows that end after a second, in the order of time, then of names."""
+        found = [
+            pane for pane in self.snapshot() if pane[0].start_s > since_s - span.size_s
+        ]
+        return [window for window in windows(found, span) if window.end_s > since_s]

@@ -1,0 +1,199 @@
+"""What the rows of a fleet worker mean: the pure parts, put together for it.
+
+fleet_fold    an event of a session: what it adds, which loops it closes
+fleet_board   the panes to which it is added
+fleet_rows    sessions and panes as bytes
+fleet_states  our states beside those of the workers
+"""
+
+import logging
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
+
+from foldline.processors.fleet_port import Folded
+from foldline.projections.fleet_board import Board, Bounds, When
+from foldline.projections.fleet_fold import Step, Watched, limits_of, take
+from foldline.projections.fleet_loops import DETECTOR, LOOP_KINDS
+from foldline.projections.fleet_rows import (
+    PANE,
+    decode_pane,
+    decode_session,
+    encode_pane,
+    encode_session,
+    pane_in,
+    pane_key,
+    rows_version,
+    session_key,
+)
+from foldline.projections.fleet_states import MISMATCH, Comparison, States
+from foldline.schemas.codec import encode_content
+from foldline.schemas.derived import derived_id
+from foldline.schemas.envelope import Actor, Envelope
+from foldline.schemas.events import LoopDetected
+from foldline.schemas.recorded import Append, Recorded
+from foldline.schemas.snapshots import decode_snapshot
+from foldline.schemas.verdicts import Verdict
+from foldline.settings import Settings
+
+LATEST_LOOPS = 1_000
+"""How many loops are listed: the latest ones."""
+
+MILLIS = 1_000
+
+_logger = logging.getLogger("foldline.fleet")
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """How much a worker keeps."""
+    return Bounds(
+        pane_s=settings.fleet_pane_ms // MILLIS,
+        keep_s=settings.fleet_keep_ms // MILLIS,
+        panes_max=settings.fleet_panes_max,
+    )
+
+
+def append_of(recorded: Recorded, loop: LoopDetected) -> Append:
+    """The append that says a loop; its id follows from the event that closed it."""
+    cause = recorded.envelope
+    envelope = Envelope(
+        event_id=derived_id("loop", cause.session_id, loop.kind, str(recorded.seq)),
+        session_id=cause.session_id,
+        tenant=cause.tenant,
+        writer=DETECTOR,
+        actor=Actor(kind="SERVICE", id=DETECTOR),
+        turn_id=cause.turn_id,
+        parent_event_id=cause.event_id,
+    )
+    return Append(envelope, loop, encode_content(loop), known_seq=recorded.seq)
+
+
+class FleetFolding:
+    """Events to rows; `Folding` says what each method is for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._limits = limits_of(settings)
+        self._bounds = bounds_of(settings)
+        self._cached_max = settings.cached_sessions
+        self._sessions: OrderedDict[bytes, tuple[int, Watched]] = OrderedDict()
+        self._states = States()
+        self.version = rows_version(self._bounds.pane_s)
+        self.stored: tuple[bytes, bytes] = (PANE, PANE + b"\xff" * 9)
+        self.board = Board(self._bounds)
+        self.events = 0
+        self.repeats = 0
+        self.late = 0
+        self.gaps = 0
+        self.skips = 0
+        self.loops: Counter[str] = Counter(dict.fromkeys(LOOP_KINDS, 0))
+        self.verdicts: Counter[str] = Counter()
+        self.compared: Counter[Comparison] = Counter()
+        self.latest: deque[tuple[str, LoopDetected]] = deque(maxlen=LATEST_LOOPS)
+
+    # --- partitions ------------------------------------------------------------------
+
+    def load(self, partition: int, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take the panes of a partition over."""
+        found = ((pane_in(key), decode_pane(value)) for key, value in rows)
+        self.board.load(partition, found)
+
+    def forget(self, partition: int) -> None:
+        """Let go of what others have now."""
+        self.board.forget(partition)
+        gone = [key for key, (of, _) in self._sessions.items() if of == partition]
+        for key in gone:
+            del self._sessions[key]
+
+    def session_key(self, session_id: str) -> bytes:
+        """The key of a session's row."""
+        return session_key(session_id)
+
+    # --- events ----------------------------------------------------------------------
+
+    def take(
+        self, partition: int, offset: int, recorded: Recorded, *, row: bytes | None
+    ) -> Folded:
+        """Take an event in: its panes, then its session."""
+        key = session_key(recorded.envelope.session_id)
+        watched = self._watched(key, partition, recorded, row)
+        before = watched.seq
+        step = take(watched, recorded, limits=self._limits)
+        if step.repeated:
+            self.repeats += 1
+            return Folded()
+        self.events += 1
+        self.gaps += recorded.seq != before + 1
+        panes = self._add(partition, offset, recorded, step)
+        encoded = encode_session(watched)
+        self._seen(recorded, encoded)
+        appends = [append_of(recorded, loop) for loop in step.loops]
+        return Folded((*panes, (key, encoded)), appends)
+
+    def _watched(
+        self, key: bytes, partition: int, recorded: Recorded, row: bytes | None
+    ) -> Watched:
+        found = self._sessions.get(key)
+        if found is not None:
+            self._sessions.move_to_end(key)
+            return found[1]
+        session_id = recorded.envelope.session_id
+        watched = decode_session(row) if row else Watched.begin(session_id)
+        self._sessions[key] = partition, watched
+        if len(self._sessions) > self._cached_max:
+            self._sessions.popitem(last=False)
+        return watched
+
+    def _add(
+        self, partition: int, offset: int, recorded: Recorded, step: Step
+    ) -> list[tuple[bytes, bytes | None]]:
+        when = When(step.at_us, recorded.envelope.recorded_at)
+        changed = self.board.add(partition, offset, when=when, increments=step.increments)
+        self.late += changed.late
+        for loop in step.loops:
+            self.loops[loop.kind] += 1
+            self.latest.append((recorded.envelope.session_id, loop))
+        gone = [(pane_key(pane), None) for pane in changed.dropped]
+        kept = [(pane_key(pane), encode_pane(one)) for pane, one in changed.panes.items()]
+        return [*gone, *kept]
+
+    # --- states ----------------------------------------------------------------------
+
+    def _seen(self, recorded: Recorded, row: bytes) -> None:
+        session_id, seq = recorded.envelope.session_id, recorded.seq
+        found = self._states.fold(session_id, seq, row)
+        if found is not None:
+            self._tell(found, session_id, seq)
+
+    def compare(self, session_id: str, snapshot: bytes, *, row: bytes | None) -> None:
+        """Compare a worker's snapshot of a session with ours."""
+        published = decode_snapshot(snapshot)
+        if published is None or published.session_id != session_id:
+            return
+        cached = self._sessions.get(session_key(session_id))
+        watched = cached[1] if cached else decode_session(row) if row else None
+        ours = watched.tracked.state if watched else None
+        result = self._states.compare(published, ours=ours)
+        if result is not None:
+            self._tell(result, session_id, published.seq)
+
+    def _tell(self, result: Comparison, session_id: str, seq: int) -> None:
+        self.compared[result] += 1
+        if result == MISMATCH:
+            _logger.error(
+                "session %s: our state at seq %d is not the worker's", session_id, seq
+            )
+
+    # --- what became of it -----------------------------------------------------------
+
+    def answered(self, append: Append, verdict: Verdict) -> None:
+        """Count what the log says of a loop; a refusal is said."""
+        self.verdicts[verdict.kind] += 1
+        if not verdict.recorded:
+            session_id = append.envelope.session_id
+            _logger.warning(
+                "session %s: a loop is not recorded: %s", session_id, verdict.kind
+            )
+
+    def skipped(self, why: str) -> None:
+        """Count a record that is no event."""
+        del why
+        self.skips += 1
