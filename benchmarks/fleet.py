@@ -20,20 +20,23 @@ from pathlib import Path
 from typing import Any
 
 from measure import finish, machine, options, say, table
-from worker import fill
-from worker_log import LOOK_S, BenchLog, Running, cluster, fresh_log
+from worker_load import make_load, records
+from worker_log import BenchLog, Running, cluster, fresh_log
 
 from foldline.processors.open_log import open_log
 from foldline.projections.fleet_fold import limits_of
 from foldline.projections.fleet_local import look
 from foldline.projections.fleet_windows import Span, window_view
+from foldline.schemas.registry_client import registry_of
 
 PARTITIONS = 4
+SESSION_EVENTS = 100
 EVENTS = 20_000
 QUICK_EVENTS = 2_000
 KILLS = 3
 LIMIT_S = 600.0
 LIMIT = 100_000
+ASK_S = 0.5
 
 
 class Asked:
@@ -71,8 +74,14 @@ def fleet(log: BenchLog) -> Generator[Asked]:
 
 
 def filled(log: BenchLog, events: int) -> None:
-    """Have so many events admitted."""
-    count = fill(log, events=events)
+    """Have so many events admitted, of sessions with turns and tools in them."""
+    registry = registry_of(log.settings)
+    load = make_load(registry, events_per_session=SESSION_EVENTS)
+    registry.close()
+    sessions = events // SESSION_EVENTS
+    appends = records(load, sessions=sessions, partitions=log.partitions)
+    count = log.cluster.broker.fill(log.names.appends, appends)
+    assert count == events, f"{count} appends"
     with log.worker() as worker:
         done = log.cluster.broker.wait_consumed(
             log.names.group,
@@ -83,16 +92,16 @@ def filled(log: BenchLog, events: int) -> None:
     assert done, f"{count} appends were not admitted in {LIMIT_S} s"
 
 
-def read_to_end(asked: Asked, events: int, *, begun: int = 0) -> list[tuple[float, int]]:
+def read_to_end(asked: Asked, events: int) -> list[tuple[float, int]]:
     """Wait until it has folded all events; how many it had when."""
     samples: list[tuple[float, int]] = []
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
         folded = asked.counter("events")
         samples.append((time.monotonic(), folded))
-        if begun + folded >= events:
+        if folded >= events:
             return samples
-        time.sleep(LOOK_S)
+        time.sleep(ASK_S)
     raise AssertionError(f"{samples[-1][1]} of {events} events in {LIMIT_S} s")
 
 
@@ -111,38 +120,39 @@ def throughput(log: BenchLog, events: int) -> dict[str, Any]:
 
 def kills(log: BenchLog, events: int) -> dict[str, Any]:
     """Killed while it reads, and begun again; what its windows are in the end."""
-    again: list[int] = []
-    restarts: list[float] = []
-    for number in range(KILLS + 1):
-        began_s = time.monotonic()
-        with fleet(log) as asked:
-            restarts.append(round(time.monotonic() - began_s, 1))
-            if number < KILLS:
-                _until(asked, (number + 1) * events // (2 * KILLS), windows_of=None)
-                asked.running.kill()
-                continue
-            recount = _recount(log)
-            found = _until(asked, events, windows_of=recount)
-            again.append(asked.counter("repeats"))
-    wrong = sum(one not in recount for one in found)
+    ready_after_s: list[float] = []
+    for _ in range(KILLS):
+        with timed(log, ready_after_s) as asked:
+            read_to_end(asked, events // (2 * KILLS))
+            asked.running.kill()
+    recount = _recount(log)
+    with timed(log, ready_after_s) as asked:
+        found = _settled(asked, recount)
+        repeats = asked.counter("repeats")
     return {
         "kills": KILLS,
-        "ready_after_s": restarts,
-        "read_again_after_the_last": again[-1],
+        "ready_after_s": ready_after_s,
+        "repeats_after_the_last": repeats,
         "windows": len(recount),
-        "windows_that_differ": wrong + sum(one not in found for one in recount),
+        "windows_that_differ": sum(one not in found for one in recount)
+        + sum(one not in recount for one in found),
     }
 
 
-def _until(asked: Asked, events: int, *, windows_of: list[Any] | None) -> list[Any]:
-    """Wait until so many are folded, or the windows are these; the windows then."""
+@contextmanager
+def timed(log: BenchLog, ready_after_s: list[float]) -> Generator[Asked]:
+    """A fleet worker, and how long it took until it was ready."""
+    began_s = time.monotonic()
+    with fleet(log) as asked:
+        ready_after_s.append(round(time.monotonic() - began_s, 1))
+        yield asked
+
+
+def _settled(asked: Asked, wanted: list[Any]) -> list[Any]:
+    """Its windows, once they are these, or after a while as they are."""
     until = time.monotonic() + LIMIT_S / 4
-    while time.monotonic() < until:
-        if windows_of is None and asked.counter("events") >= events // (KILLS + 1):
-            break
-        if windows_of is not None and asked.windows() == windows_of:
-            break
-        time.sleep(LOOK_S * 4)
+    while time.monotonic() < until and asked.windows() != wanted:
+        time.sleep(1)
     return asked.windows()
 
 

@@ -25,9 +25,11 @@ Start here: `help(foldline.connect)`, `help(foldline.Tool)`, `help(foldline.Owne
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing itself takes longer to load than a hook has time
 if TYPE_CHECKING:
+    from typing import Any
+
     from foldline.errors import AppendRefusedError, FoldlineError
     from foldline.producers.client import Client, connect
     from foldline.producers.model import ModelResponse, ToolRequest
@@ -71,7 +73,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a name when it is first asked for: `foldline --help` waits for none of them."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

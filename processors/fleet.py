@@ -9,8 +9,9 @@ One event, in numbered steps:
 2. The folding takes it in, with the row of its session; one that is known adds nothing.
 3. What it wants appended goes through the log, under ids that follow from the event: one
    that was appended before a kill is answered DUPLICATE, and is not there twice.
-4. Its rows are set, those of the windows first; their changelog is one ordered stream.
-5. The offset is committed later, when every row behind it is acknowledged.
+4. Before a commit, every row that has changed is set, those of the windows first; their
+   changelog is one ordered stream. No row is set while step 3 lasts.
+5. When every one is acknowledged, the offset is committed.
 
 Killed anywhere, it reads again what came after the last commit, and every row knows
 whether it has an event already. Faust's settings are those of `_settings`, with reasons.
@@ -20,6 +21,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import faust
@@ -53,6 +55,9 @@ RETRY_S = 1.0
 
 TURN_S = 1.0
 """How often health is told what the application waits for."""
+
+CHANGES_MAX = 2_000
+"""After how many changed rows they are set before a commit is due."""
 
 SESSION_TIMEOUT_S = 10.0
 """After what silence of a member others get its partitions."""
@@ -116,12 +121,16 @@ class Fleet:
         self._on_ready = on_ready
         self._ours: set[int] = set()
         self._restored = False
-        self._rebalances = 0
+        self._failed = False
+        self._appended = asyncio.Event()
+        self._appended.set()
         self._waits: dict[str, str] = {}
         self.lag = FleetLag()
         name = f"{cluster.names.prefix}fleet.{folding.version}"
         self.app: Any = faust.App(name, **_settings(cluster, settings, log, slot))
-        transport = FleetTransport(self.app.conf.broker, self.app)
+        transport = FleetTransport(
+            self.app.conf.broker, self.app, before_flush=self._write_out
+        )
         self.app.transport = self.app.producer_transport = transport
         self.table = FleetTable(
             self.app,
@@ -215,7 +224,6 @@ class Fleet:
 
     async def _let_go(self, app: Any, revoked: set[TP], **_: Any) -> None:
         del app
-        self._rebalances += 1
         for partition in {tp.partition for tp in revoked} & self._ours:
             self._ours.discard(partition)
             self._folding.forget(partition)
@@ -230,19 +238,31 @@ class Fleet:
         self.lag.positions[message.partition] = message.offset + 1
 
     async def _fold(self, message: Any, recorded: Recorded) -> None:
-        """Steps 2 to 4."""
-        rebalances = self._rebalances
-        row = self.table.get(self._folding.session_key(recorded.envelope.session_id))
-        folded = self._folding.take(message.partition, message.offset, recorded, row=row)
-        for append in folded.appends:
-            await self._append(append)
-        if rebalances != self._rebalances:
-            return  # it may be another's by now; if it is ours, it is read again
-        for key, value in folded.rows:
-            if value is None:
-                self.table.pop(key, None)
-            else:
-                self.table[key] = value
+        """Steps 2 and 3."""
+        partition = message.partition
+        key = self._folding.session_key(recorded.envelope.session_id)
+        appends = self._folding.take(
+            partition, message.offset, recorded, row=partial(self.table.row, partition, key)
+        )
+        if appends:
+            self._appended.clear()
+            for append in appends:
+                await self._append(append)
+            self._appended.set()
+        if self._folding.changes >= CHANGES_MAX:
+            await self._write_out()
+
+    async def _write_out(self) -> None:
+        """Step 4.
+
+        Raises:
+            WorkerFailedError: an event was not taken in whole.
+        """
+        await self._appended.wait()
+        if self._failed:
+            raise WorkerFailedError("an event was not taken in whole")
+        for row in self._folding.changed():
+            self.table.set_row(*row)
 
     async def _decoded(self, message: Any) -> Recorded | None:
         """The event of a record; None for what is none."""
@@ -295,7 +315,8 @@ class Fleet:
         if key == LOW_WATER_KEY or key.startswith(LOST_KEY) or not message.value:
             return
         session_id = key.decode(errors="replace")
-        row = self.table.get(self._folding.session_key(session_id))
+        session = self._folding.session_key(session_id)
+        row = partial(self.table.row, message.partition, session)
         try:
             _, body = unframe(message.value)
             self._folding.compare(session_id, body, row=row)

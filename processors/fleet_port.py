@@ -3,9 +3,8 @@
 No Faust here: `foldline.projections.fleet_folding` is what implements it.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.verdicts import Verdict
@@ -13,12 +12,12 @@ from foldline.schemas.verdicts import Verdict
 Rows = Iterable[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """What an event does: rows to set, in this order (None: to delete), and appends."""
+class Row(NamedTuple):
+    """A row to be kept in a partition; without a value, one to be deleted."""
 
-    rows: Sequence[tuple[bytes, bytes | None]] = ()
-    appends: Sequence[Append] = ()
+    partition: int
+    key: bytes
+    value: bytes | None
 
 
 class Folding(Protocol):
@@ -35,7 +34,7 @@ class Folding(Protocol):
         ...
 
     def forget(self, partition: int) -> None:
-        """A partition that others have now."""
+        """A partition that others have now, and what is not kept of it yet."""
         ...
 
     def session_key(self, session_id: str) -> bytes:
@@ -43,12 +42,35 @@ class Folding(Protocol):
         ...
 
     def take(
-        self, partition: int, offset: int, recorded: Recorded, *, row: bytes | None
-    ) -> Folded:
-        """Take an event in; `row` is its session's."""
+        self,
+        partition: int,
+        offset: int,
+        recorded: Recorded,
+        *,
+        row: Callable[[], bytes | None],
+    ) -> Sequence[Append]:
+        """Take an event in; what is to be appended because of it.
+
+        Args:
+            partition: of the event.
+            offset: where it stands there.
+            recorded: the whole event.
+            row: reads its session's row.
+        """
         ...
 
-    def compare(self, session_id: str, snapshot: bytes, *, row: bytes | None) -> None:
+    @property
+    def changes(self) -> int:
+        """How many rows have changed since they were kept."""
+        ...
+
+    def changed(self) -> Iterable[Row]:
+        """Those rows, to be kept in this order; from now on they count as kept."""
+        ...
+
+    def compare(
+        self, session_id: str, snapshot: bytes, *, row: Callable[[], bytes | None]
+    ) -> None:
         """Compare a session with the snapshot that a worker published of it."""
         ...
 

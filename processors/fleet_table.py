@@ -10,26 +10,27 @@ to it: after a kill the disk would have what no other worker can restore. Here
 So the disk is at every moment a prefix of the changelog and knows which. A folder that is
 damaged is set aside and restored from the changelog.
 """
+# pyright: reportUnknownMemberType=false
+# Faust's types are partly unknown to others.
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import faust
-from faust import streams
 from faust.stores import base
 from faust.types import TP
 from yarl import URL
 
-from foldline.errors import LogUnavailableError
 from foldline.processors.rocks import Batch, MetaRow, Rocks, open_or_set_aside, read_meta
 
 _Store: Any = base.SerializedStore
 _Table: Any = faust.Table
-_streams: Any = streams
 
 OFFSET = b"o"
 """The row with the offset of the last changelog record that is on disk."""
+
+ROWS_HAVE_PARTITIONS = "rows are read and set by partition, not by the event under way"
 
 
 class FleetStore(_Store):
@@ -47,6 +48,11 @@ class FleetStore(_Store):
         """A row as it was set last."""
         waiting = self._unacknowledged.get(partition, {}).get(key)
         return waiting[-1] if waiting else self._rocks(partition).get(key)
+
+    def set_row(self, partition: int, key: bytes, value: bytes | None) -> None:
+        """Step 1: keep a row in memory."""
+        waiting = self._unacknowledged.setdefault(partition, {})
+        waiting.setdefault(key, []).append(value)
 
     def stored(
         self, partition: int, start: bytes, end: bytes
@@ -163,38 +169,31 @@ class FleetStore(_Store):
         """Nothing: Faust would delete the folders of other tables with this one's."""
 
     def _get(self, key: bytes) -> bytes | None:
-        return self.row(_partition(), key)
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _set(self, key: bytes, value: bytes | None) -> None:
-        waiting = self._unacknowledged.setdefault(_partition(), {})
-        waiting.setdefault(key, []).append(value)
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _del(self, key: bytes) -> None:
-        self._set(key, None)
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _contains(self, key: bytes) -> bool:
-        return self._get(key) is not None
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _iteritems(self) -> Iterator[tuple[bytes, bytes]]:
-        for rocks in self._open.values():
-            yield from rocks.scan(b"", b"\xff")
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _iterkeys(self) -> Iterator[bytes]:
-        return (key for key, _ in self._iteritems())
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _itervalues(self) -> Iterator[bytes]:
-        return (value for _, value in self._iteritems())
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _size(self) -> int:
-        return sum(1 for _ in self._iteritems())
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
     def _clear(self) -> None:
-        raise LogUnavailableError(str(self._folder), "its rows are not to be cleared")
-
-
-def _partition() -> int:
-    """The partition of the event under way: rows are set for nothing else."""
-    return _streams.current_event().message.partition
+        raise NotImplementedError(ROWS_HAVE_PARTITIONS)
 
 
 class FleetTable(_Table):
@@ -219,6 +218,17 @@ class FleetTable(_Table):
     def rows(self) -> FleetStore:
         """Its store."""
         return cast("FleetStore", self.data)
+
+    def row(self, partition: int, key: bytes) -> bytes | None:
+        """A row as it was set last."""
+        return self.rows.row(partition, key)
+
+    def set_row(self, partition: int, key: bytes, value: bytes | None) -> None:
+        """Set a row, or delete it, and send its changelog record."""
+        self.rows.set_row(partition, key, value)
+        self.send_changelog(
+            partition, key, value, key_serializer="raw", value_serializer="raw"
+        )
 
     def _new_store(self) -> Any:
         return FleetStore(

@@ -13,7 +13,7 @@ says how to get in (SASL, TLS) is translated, the rest does not concern this one
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 import faust
@@ -66,11 +66,12 @@ class _Producer(_driver.Producer):
             self._crashing = asyncio.ensure_future(self.app.crash(error))
 
     async def flush(self) -> None:
-        """Wait until all that was handed in by now is acknowledged.
+        """Hand in what is to be kept, and wait until all of it is acknowledged.
 
         Raises:
             ProducerSendError: not in FLUSH_TIMEOUT_S.
         """
+        await self.transport.before_flush()
         sent = set(self._unacknowledged)
         if sent:
             _, late = await asyncio.wait(sent, timeout=FLUSH_TIMEOUT_S)
@@ -80,10 +81,16 @@ class _Producer(_driver.Producer):
 
 
 class FleetTransport(_driver.Transport):
-    """The transport of the fleet's application."""
+    """The transport of the fleet's application; `before_flush` sends what has changed."""
 
     Consumer: ClassVar[Any] = _Consumer
     Producer: ClassVar[Any] = _Producer
+
+    def __init__(
+        self, url: Any, app: Any, *, before_flush: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(url, app)
+        self.before_flush = before_flush
 
 
 def credentials_of(extra: Mapping[str, str]) -> Any:

@@ -11,7 +11,7 @@ from foldline.producers.claude_code_results import (
     DENIED_BY_PERSON,
     DENIED_BY_POLICY,
 )
-from foldline.producers.json_fields import Json, as_object
+from foldline.producers.json_fields import Json, as_list, as_object, as_text
 from foldline.producers.source_bodies import Bodies, UnbuildableError, parsed
 from foldline.schemas.blocks import Block, Blocks
 from foldline.schemas.events import (
@@ -90,7 +90,7 @@ def api_content(blocks: Blocks, bodies: Bodies) -> Any:
         return bodies.raw(first)
     if len(blocks) == 1 and first.kind == "json" and first.name is None:
         value = bodies.value(first)
-        return value if isinstance(value, dict) else [value]
+        return value if as_object(value) else [value]
     return [api_block(block, bodies) for block in blocks]
 
 
@@ -134,8 +134,7 @@ def said_by(content: Any) -> str:
     """The text of a content, as importers read it."""
     if isinstance(content, str):
         return content
-    pieces = content if isinstance(content, list) else []
-    return "".join(str(as_object(piece).get("text", "")) for piece in pieces)
+    return "".join(as_text(as_object(piece).get("text")) for piece in as_list(content))
 
 
 def twin_of(events: list[KnownEvent], content: Any) -> Any:

@@ -35,9 +35,6 @@ PER_BLOCK = 4
 PROMPTS_REMEMBERED = 16
 PROMPT_CHARS = 4_096
 
-PROMPTS_REMEMBERED = 16
-PROMPT_CHARS = 4_096
-
 # What became of a record.
 MAPPED = "mapped"
 FOREIGN = "foreign"
@@ -94,10 +91,6 @@ class Thread:
     queue: deque[Queued] = field(default_factory=deque[Queued])
     delivered: deque[str] = field(default_factory=lambda: deque[str](maxlen=64))
     """Texts that left the queue, for the attachments that say so again."""
-    prompts: deque[str] = field(
-        default_factory=lambda: deque[str](maxlen=PROMPTS_REMEMBERED)
-    )
-    """The begins of the newest prompts, for the hooks that tell of them too."""
     prompts: deque[str] = field(
         default_factory=lambda: deque[str](maxlen=PROMPTS_REMEMBERED)
     )

@@ -36,6 +36,9 @@ from foldline.schemas.events import (
 )
 
 UNSEEN = "unseen:"
+COUNTED_BY = "counted by "
+"""Begins the reason why a fork's count of tokens is none of its own."""
+
 STATUS = {"COMPLETED": "completed", "FAILED": "errored", "CANCELLED": "shutdown"}
 
 Told = tuple[str, Json]
@@ -45,6 +48,22 @@ Told = tuple[str, Json]
 def records(grouped: Grouped, bodies: Bodies) -> Iterator[Line]:
     """The lines of a rollout that tells a session."""
     return _Export(grouped, bodies).lines()
+
+
+def of_the_parent(grouped: Grouped, bodies: Bodies) -> Iterator[Line]:
+    """The counts of tokens that a fork copied, in a rollout of its parent's."""
+    created = grouped.created
+    copied = [
+        foreign
+        for group in grouped.groups
+        if (foreign := group.one(ForeignRecord)) and foreign.reason.startswith(COUNTED_BY)
+    ]
+    if created is None or not copied:
+        return
+    payload = {"id": created.parent_session_id}
+    yield line_of(None, {"type": "session_meta", "payload": payload})
+    for foreign in copied:
+        yield verbatim(0, bodies.raw(foreign.blocks[0]))
 
 
 class _Export:
@@ -143,8 +162,7 @@ class _Export:
     def _turn_of(self, group: Group) -> str:
         """The turn that the source names; empty for one that foldline named."""
         turn_id = group.facts[-1].envelope.turn_id or ""
-        own = {fact.envelope.event_id for fact in group.facts}
-        return "" if turn_id in own else turn_id
+        return "" if group.holds(turn_id) else turn_id
 
     # --- what the harness tells ------------------------------------------------------
 
@@ -228,8 +246,8 @@ class _Export:
     # --- compaction ------------------------------------------------------------------
 
     def _compacted(self, group: Group, event: CompactionCompleted) -> Json:
-        own = {fact.envelope.event_id for fact in group.facts}
-        named = {} if event.compaction_id in own else {"window_id": event.compaction_id}
+        held = group.holds(event.compaction_id)
+        named = {} if held else {"window_id": event.compaction_id}
         blocks = event.blocks
         if len(blocks) == 1 and blocks[0].kind == "text" and blocks[0].name is None:
             return {"message": self._bodies.raw(blocks[0]), **named}

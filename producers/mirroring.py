@@ -189,10 +189,7 @@ class Mirroring:
         for followed in list(self._files.values()):
             if self._stopped():
                 break
-            if followed.growing is None and self._catching_up() >= CATCHING_UP_MAX:
-                more = True
-            else:
-                more |= self._look_at(followed)
+            more |= self._look_at(followed)
         self._read_renamed()
         self._drain_hooks()
         self._let_go()
@@ -242,6 +239,8 @@ class Mirroring:
         signature = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if signature == followed.signature:
             return False
+        if followed.growing is None and self._catching_up() >= CATCHING_UP_MAX:
+            return True
         try:
             more = self._read(followed)
         except LogError:

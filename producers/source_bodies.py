@@ -2,7 +2,7 @@
 
 import base64
 import json
-from typing import Any
+from typing import Any, cast
 
 from foldline.processors.blobs import BlobStore
 from foldline.projections.context import is_text
@@ -85,7 +85,7 @@ def parsed(text: str) -> Any:
 def written_by(text: str) -> Any:
     """The object or list whose JSON this text is; else the text, which did not parse."""
     try:
-        value = json.loads(text)
+        value: Any = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, dict | list) else text
+    return cast("Any", value) if isinstance(value, dict | list) else text

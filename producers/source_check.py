@@ -93,7 +93,7 @@ def compare(
     Raises:
         BlobError: a blob is missing.
     """
-    settings = Settings(import_record_max_bytes=record_max_bytes)
+    settings = Settings(import_record_max_bytes=max(record_max_bytes, 1))
     log = MemoryLog(settings=settings, clock=wall_clock)
     importer = IMPORTERS[before.system]
     importer(log, path, settings=settings, redactor=NotRedacting(), check=False)
@@ -185,6 +185,8 @@ class _Comparison:
         if parent and parent != MISSING_PARENT_ID and parent not in self._before.ids:
             yours["parent_event_id"] = mine["parent_event_id"] = None
             self._compared.outside += 1
+        if one.envelope.event_id in self._before.told.redacted and "reason" in mine:
+            yours["reason"] = mine["reason"]  # where it does not decode has moved
         if isinstance(one.event, SessionCreated) and not yours["parent_call_id"]:
             self._compared.outside += bool(mine["parent_call_id"])
             mine["parent_call_id"] = yours["parent_call_id"]

@@ -34,6 +34,9 @@ EXPORTERS: dict[str, Exporter] = {
 DOCUMENTS: frozenset[str] = frozenset({OPENAI_AGENTS})
 """Formats that are one list of records, not a line for each."""
 
+PARENT = "parent.jsonl"
+"""The file beside an export that stands for the rollout of a fork's parent, for a while."""
+
 ANY_SESSION = "jsonl, anthropic, openai-chat and openai-responses take any session"
 
 
@@ -91,6 +94,8 @@ def export_source(
 ) -> Exported:
     """Write a session into a file in its source's format, and compare what that tells.
 
+    The file is to be in a folder of its own.
+
     Raises:
         ExportRefusedError: it has more events than can be compared.
         BlobError: a blob is missing.
@@ -105,7 +110,11 @@ def export_source(
     lines = EXPORTERS[system](told, Bodies(log.blobs))
     write = _write_list if system in DOCUMENTS else _write
     places, longest = write(path, lines)
+    parent = path.with_name(PARENT)
+    outside = _write_parent(parent, told, Bodies(log.blobs))
     compared = compare(told, log.blobs, path, places=places, record_max_bytes=longest)
+    compared.outside += outside
+    parent.unlink(missing_ok=True)
     losses(compared, told.added)
     return _exported(told, compared)
 
@@ -130,6 +139,17 @@ def _write_list(path: Path, lines: Iterator[Line]) -> tuple[dict[int, int | None
     return {number: line.index for number, line in enumerate(told)}, size
 
 
+def _write_parent(path: Path, told: Grouped, bodies: Bodies) -> int:
+    """What the rollout of a fork's parent must hold; how many records of it are named.
+
+    A fork is compared as it was imported: with its parent's rollout beside it.
+    """
+    lines = list(codex_export.of_the_parent(told, bodies)) if told.system == CODEX else []
+    if lines:
+        _write(path, iter(lines))
+    return max(len(lines) - 1, 0)
+
+
 def _exported(told: Grouped, compared: Compared) -> Exported:
     return Exported(
         system=told.system,
@@ -137,5 +157,5 @@ def _exported(told: Grouped, compared: Compared) -> Exported:
         lost=dict(compared.lost.most_common()),
         examples=compared.examples,
         outside=compared.outside,
-        redacted=told.redacted,
+        redacted=len(told.redacted),
     )

@@ -58,6 +58,10 @@ class Group:
         """The events of a type."""
         return [event for event in self.events if isinstance(event, kind)]
 
+    def holds(self, event_id: str) -> bool:
+        """Whether an id is that of one of its facts: the source named nothing itself."""
+        return any(fact.envelope.event_id == event_id for fact in self.facts)
+
     def are(self, *kinds: type) -> bool:
         """Whether its events are exactly of these types, in this order."""
         return [type(event) for event in self.events] == list(kinds)
@@ -67,15 +71,15 @@ class Group:
 class Grouped:
     """A session by the records of its source.
 
-    `added` are facts that were not read there; `redacted` counts facts in which something
-    was redacted.
+    `added` are facts that were not read there; `redacted` are the ids of those in which
+    something was redacted.
     """
 
     session_id: str
     system: str
     groups: list[Group]
     added: list[Recorded]
-    redacted: int
+    redacted: frozenset[str]
 
     @property
     def created(self) -> SessionCreated | None:
@@ -88,11 +92,11 @@ def grouped(events: Iterable[Recorded], *, session_id: str, system: str) -> Grou
     """The facts of a session by record; those that another system told are added ones."""
     groups: dict[tuple[str, str, bytes], Group] = {}
     added: list[Recorded] = []
-    redacted = 0
+    redacted: set[str] = set()
     for recorded in events:
         source = recorded.envelope.source
         if isinstance(recorded.event, RedactionApplied):
-            redacted += 1
+            redacted.add(recorded.event.target_event_id)
         elif source is None or source.system != system:
             added.append(recorded)
         else:
@@ -102,4 +106,4 @@ def grouped(events: Iterable[Recorded], *, session_id: str, system: str) -> Grou
                 group.created = recorded
             else:
                 group.facts.append(recorded)
-    return Grouped(session_id, system, list(groups.values()), added, redacted)
+    return Grouped(session_id, system, list(groups.values()), added, frozenset(redacted))

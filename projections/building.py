@@ -7,7 +7,7 @@ what they set up, and for nothing else.
 What holds of every build is said, and checked, in `foldline.projections.context`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from foldline.projections.base import base_in, reaches_back
@@ -50,7 +50,7 @@ _SILENT: frozenset[type] = frozenset(
 def build(sources: Sources) -> Context:
     """The context of a history."""
     history = _from_base(sources)
-    walk = Walk(Pieces(sources.texts), tales_of(history.events))
+    walk = Walk(Pieces(sources.texts), tales_of(_told(history)))
     for recorded in history.set_up:
         walk.hold(recorded)
     walk.begin()
@@ -80,6 +80,22 @@ class _History(NamedTuple):
     set_up: Sequence[Recorded]
     events: Sequence[Recorded]
     live: Sequence[Recorded]
+
+
+def _told(history: _History) -> Iterable[Recorded]:
+    """All events, but not what a rewind took back of what the model was shown of a call.
+
+    What became of the call is known whatever was rewound; so it may be shown instead.
+    """
+    if len(history.live) == len(history.events):
+        return history.events
+    live = {recorded.envelope.event_id for recorded in history.live}
+    return (
+        recorded
+        for recorded in history.events
+        if type(recorded.event) is not ToolResultProjected
+        or recorded.envelope.event_id in live
+    )
 
 
 def _from_base(sources: Sources) -> _History:

@@ -8,10 +8,10 @@ fleet_states  our states beside those of the workers
 
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from foldline.processors.fleet_port import Folded
-from foldline.projections.fleet_board import Board, Bounds, When
+from foldline.processors.fleet_port import Row
+from foldline.projections.fleet_board import Board, Bounds, Counted, When
 from foldline.projections.fleet_fold import Step, Watched, limits_of, take
 from foldline.projections.fleet_loops import DETECTOR, LOOP_KINDS
 from foldline.projections.fleet_rows import (
@@ -26,6 +26,7 @@ from foldline.projections.fleet_rows import (
     session_key,
 )
 from foldline.projections.fleet_states import MISMATCH, Comparison, States
+from foldline.projections.fleet_windows import Pane
 from foldline.schemas.codec import encode_content
 from foldline.schemas.derived import derived_id
 from foldline.schemas.envelope import Actor, Envelope
@@ -75,7 +76,9 @@ class FleetFolding:
         self._bounds = bounds_of(settings)
         self._cached_max = settings.cached_sessions
         self._sessions: OrderedDict[bytes, tuple[int, Watched]] = OrderedDict()
-        self._states = States()
+        self._changed_panes: dict[tuple[int, Pane], Counted | None] = {}
+        self._changed_sessions: dict[bytes, None] = {}
+        self.states = States()
         self.version = rows_version(self._bounds.pane_s)
         self.stored: tuple[bytes, bytes] = (PANE, PANE + b"\xff" * 9)
         self.board = Board(self._bounds)
@@ -102,6 +105,12 @@ class FleetFolding:
         gone = [key for key, (of, _) in self._sessions.items() if of == partition]
         for key in gone:
             del self._sessions[key]
+            self._changed_sessions.pop(key, None)
+        self._changed_panes = {
+            place: one
+            for place, one in self._changed_panes.items()
+            if place[0] != partition
+        }
 
     def session_key(self, session_id: str) -> bytes:
         """The key of a session's row."""
@@ -110,72 +119,97 @@ class FleetFolding:
     # --- events ----------------------------------------------------------------------
 
     def take(
-        self, partition: int, offset: int, recorded: Recorded, *, row: bytes | None
-    ) -> Folded:
-        """Take an event in: its panes, then its session."""
+        self,
+        partition: int,
+        offset: int,
+        recorded: Recorded,
+        *,
+        row: Callable[[], bytes | None],
+    ) -> Sequence[Append]:
+        """Take an event in; the loops that it closes are to be appended."""
         key = session_key(recorded.envelope.session_id)
         watched = self._watched(key, partition, recorded, row)
         before = watched.seq
         step = take(watched, recorded, limits=self._limits)
         if step.repeated:
             self.repeats += 1
-            return Folded()
+            return ()
         self.events += 1
         self.gaps += recorded.seq != before + 1
-        panes = self._add(partition, offset, recorded, step)
-        encoded = encode_session(watched)
-        self._seen(recorded, encoded)
-        appends = [append_of(recorded, loop) for loop in step.loops]
-        return Folded((*panes, (key, encoded)), appends)
+        self._changed_sessions[key] = None
+        self._add(partition, offset, recorded, step)
+        result = self.states.reached(watched.tracked.state)
+        self._count(result, recorded.envelope.session_id, recorded.seq)
+        return [append_of(recorded, loop) for loop in step.loops]
 
     def _watched(
-        self, key: bytes, partition: int, recorded: Recorded, row: bytes | None
+        self,
+        key: bytes,
+        partition: int,
+        recorded: Recorded,
+        row: Callable[[], bytes | None],
     ) -> Watched:
         found = self._sessions.get(key)
         if found is not None:
             self._sessions.move_to_end(key)
             return found[1]
+        stored = row()
         session_id = recorded.envelope.session_id
-        watched = decode_session(row) if row else Watched.begin(session_id)
+        watched = decode_session(stored) if stored else Watched.begin(session_id)
         self._sessions[key] = partition, watched
-        if len(self._sessions) > self._cached_max:
-            self._sessions.popitem(last=False)
+        oldest = next(iter(self._sessions))
+        if len(self._sessions) > self._cached_max and oldest not in self._changed_sessions:
+            del self._sessions[oldest]
         return watched
 
-    def _add(
-        self, partition: int, offset: int, recorded: Recorded, step: Step
-    ) -> list[tuple[bytes, bytes | None]]:
+    def _add(self, partition: int, offset: int, recorded: Recorded, step: Step) -> None:
         when = When(step.at_us, recorded.envelope.recorded_at)
         changed = self.board.add(partition, offset, when=when, increments=step.increments)
         self.late += changed.late
         for loop in step.loops:
             self.loops[loop.kind] += 1
             self.latest.append((recorded.envelope.session_id, loop))
-        gone = [(pane_key(pane), None) for pane in changed.dropped]
-        kept = [(pane_key(pane), encode_pane(one)) for pane, one in changed.panes.items()]
-        return [*gone, *kept]
+        for pane, counted in changed.panes.items():
+            self._changed_panes[partition, pane] = counted
+        for pane in changed.dropped:
+            self._changed_panes[partition, pane] = None
+
+    # --- rows ------------------------------------------------------------------------
+
+    @property
+    def changes(self) -> int:
+        """How many rows have changed."""
+        return len(self._changed_panes) + len(self._changed_sessions)
+
+    def changed(self) -> Iterator[Row]:
+        """Panes first: a session that has an event has it in its panes."""
+        panes, sessions = self._changed_panes, self._changed_sessions
+        self._changed_panes, self._changed_sessions = {}, {}
+        for (partition, pane), counted in panes.items():
+            value = None if counted is None else encode_pane(counted)
+            yield Row(partition, pane_key(pane), value)
+        for key in sessions:
+            partition, watched = self._sessions[key]
+            yield Row(partition, key, encode_session(watched))
 
     # --- states ----------------------------------------------------------------------
 
-    def _seen(self, recorded: Recorded, row: bytes) -> None:
-        session_id, seq = recorded.envelope.session_id, recorded.seq
-        found = self._states.fold(session_id, seq, row)
-        if found is not None:
-            self._tell(found, session_id, seq)
-
-    def compare(self, session_id: str, snapshot: bytes, *, row: bytes | None) -> None:
+    def compare(
+        self, session_id: str, snapshot: bytes, *, row: Callable[[], bytes | None]
+    ) -> None:
         """Compare a worker's snapshot of a session with ours."""
         published = decode_snapshot(snapshot)
         if published is None or published.session_id != session_id:
             return
         cached = self._sessions.get(session_key(session_id))
-        watched = cached[1] if cached else decode_session(row) if row else None
+        stored = None if cached else row()
+        watched = cached[1] if cached else decode_session(stored) if stored else None
         ours = watched.tracked.state if watched else None
-        result = self._states.compare(published, ours=ours)
-        if result is not None:
-            self._tell(result, session_id, published.seq)
+        self._count(self.states.compare(published, ours=ours), session_id, published.seq)
 
-    def _tell(self, result: Comparison, session_id: str, seq: int) -> None:
+    def _count(self, result: Comparison | None, session_id: str, seq: int) -> None:
+        if result is None:
+            return
         self.compared[result] += 1
         if result == MISMATCH:
             _logger.error(

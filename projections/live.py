@@ -4,13 +4,15 @@ A rewind takes back what was said since, and what was done to the context since:
 compacted, pruned or cleared. It takes back nothing that holds of the session: its goal,
 plan, constraints, instructions and tools are what its state says they are, whoever set
 them. Nor what others gave: a message that they retracted stays retracted, and steering
-that waits is still to be applied.
+that waits is still to be applied. What became of a call that was asked for before is known
+as well as ever.
 
 A retraction, or another message in its place, takes back what was said before it.
 """
 
 from collections.abc import Sequence
 
+from foldline.projections.calls import ENDS, named_by
 from foldline.schemas.events import (
     BudgetSet,
     ConfigChanged,
@@ -26,6 +28,8 @@ from foldline.schemas.events import (
     SteeringApplied,
     SteeringExpired,
     SteeringReceived,
+    ToolBackgrounded,
+    ToolCallRequested,
     ToolsDeclared,
     UserMessage,
 )
@@ -49,14 +53,12 @@ OUTLASTS_REWINDS: frozenset[type] = frozenset(
 )
 """Events that a rewind does not take back."""
 
-_MAY_TAKE_BACK: frozenset[type] = frozenset(
-    {HistoryRewound, MessageRetracted, UserMessage}
-)
+_MAY_TAKE_BACK: frozenset[type] = frozenset({HistoryRewound, MessageRetracted, UserMessage})
 
 
 def live_of(events: Sequence[Recorded]) -> list[Recorded]:
     """The events that are still part of the conversation, after every rewind."""
-    if not any([_takes_back(r) for r in events if type(r.event) in _MAY_TAKE_BACK]):
+    if not any(_takes_back(r) for r in events if type(r.event) in _MAY_TAKE_BACK):
         return list(events)
     live: list[Recorded] = []
     for recorded in events:
@@ -80,12 +82,35 @@ def _rewound(live: list[Recorded], to_seq: int) -> list[Recorded]:
         for recorded in taken
         if isinstance(recorded.event, (SteeringApplied, SteeringExpired))
     }
+    ends = _ends(taken)
     return [
         recorded
         for recorded in live
-        if (recorded.seq <= to_seq or type(recorded.event) in OUTLASTS_REWINDS)
+        if (
+            recorded.seq <= to_seq
+            or type(recorded.event) in OUTLASTS_REWINDS
+            or recorded.envelope.event_id in ends
+        )
         and recorded.envelope.event_id not in settled
     ]
+
+
+def _ends(taken: list[Recorded]) -> set[str]:
+    """Ends of calls that were requested before what is taken back."""
+    requested: set[str] = set()
+    handles: dict[str, str] = {}
+    found: set[str] = set()
+    for recorded in taken:
+        event = recorded.event
+        if isinstance(event, ToolCallRequested):
+            requested.add(event.call_id)
+        elif isinstance(event, ToolBackgrounded):
+            handles[event.handle] = event.call_id
+        elif type(event) in ENDS:
+            name = named_by(event)
+            if handles.get(name, name) not in requested:
+                found.add(recorded.envelope.event_id)
+    return found
 
 
 def _unretracted(live: list[Recorded]) -> list[Recorded]:

@@ -23,4 +23,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return keep(given)
     from foldline.cli.app import main as run  # late: see above
 
-    return run(given)
+    code = run(given)
+    return 0 if given[:1] == ["hook"] else code  # exit code 2 would stop the agent's tool

@@ -4,12 +4,17 @@ The harness runs it as `foldline hook`, which `foldline.cli.main` hands on befor
 else is loaded; this is what --help, --print-settings and the rest need.
 """
 
+import json
 import shlex
+import sys
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from foldline.cli.context import Context
+
+NAME = "foldline"
 
 
 def hook(
@@ -34,11 +39,15 @@ def hook(
     log = [LOG, context.url] if context.url else []
     if not print_settings:
         return main(["hook", *log, *([WAIT] if wait else [])])
+    settings = settings_of(shlex.join([_command(), "hook", *log]))
     if context.out.json:
-        context.out.record(settings_of(shlex.join(["foldline", "hook", *log])))
+        context.out.record(settings)
     else:
-        import json  # late: only here
-
-        settings = settings_of(shlex.join(["foldline", "hook", *log]))
         context.out.text(json.dumps(settings, indent=2))
     return 0
+
+
+def _command() -> str:
+    """This command, by its whole path: the harness may have another PATH."""
+    running = Path(sys.argv[0])
+    return str(running.absolute()) if running.name == NAME else NAME

@@ -22,9 +22,11 @@ HOST = "127.0.0.1"
 
 BROKER_OPTIONS = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4")
 SHORT_LIVED = (*BROKER_OPTIONS[:-1], "-XX:TieredStopAtLevel=1")
-"""Of a broker that lives for one test: it starts with two thirds of the work."""
+"""Of a broker that lives for one test: it starts with two thirds of the work.
 
-REGISTRY_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC")
+A registry has little to do but to start: it needs no better code either."""
+
+REGISTRY_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 START_TIMEOUT_S = 180
 FORMAT_TIMEOUT_S = 60

@@ -152,6 +152,13 @@ def test_a_hook_that_cannot_write_anywhere_ends_with_nothing_on_stdout(
         assert (done.returncode, done.stdout) == (0, b"")
 
 
+def test_a_hook_that_is_installed_wrongly_stops_no_tool_of_the_agent() -> None:
+    """Exit code 2, which a wrong option has elsewhere, would do that."""
+    done = foldline("hook", "--no-such-option", told=b"{}")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"--no-such-option" in done.stderr
+
+
 def test_a_hook_hands_on_and_the_record_comes(tmp_path: Path) -> None:
     """Nobody waits for it: the test has to."""
     told = json.dumps({"hook_event_name": "Stop", "session_id": SESSION}).encode()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foldline.processors.fleet_port import Folded
 from foldline.projections.fleet_board import Board, Bounds, When
 from foldline.projections.fleet_folding import FleetFolding
 from foldline.projections.fleet_rows import (
@@ -165,28 +164,40 @@ class Disk:
 
     rows: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     left: int = 10**9
+    committed: int = 0
+    """The next offset, as far as all rows behind it are kept."""
 
-    def write(self, folded: Folded) -> None:
-        for key, value in folded.rows:
-            if self.left <= 0:
-                return
+    def keep(self, folding: FleetFolding, *, offset: int) -> None:
+        """Keep what has changed, and commit, if it is not killed meanwhile."""
+        for _, key, value in folding.changed():
             self.left -= 1
+            if self.left < 0:
+                return
             if value is None:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = value
+        self.committed = offset
 
 
-def process(events: Sequence[Recorded], disk: Disk, *, since: int = 0) -> FleetFolding:
-    """Read events from an offset on, beginning from what is on the disk."""
+def process(events: Sequence[Recorded], disk: Disk, *, every: int) -> FleetFolding:
+    """Read events on from what is committed, and keep rows every so many."""
     folding = FleetFolding(Settings())
-    panes = ((k, v) for k, v in disk.rows.items() if k.startswith(PANE))
-    folding.load(0, panes)
-    for offset, recorded in enumerate(events):
-        if offset >= since and disk.left > 0:
-            row = disk.rows.get(session_key(recorded.envelope.session_id))
-            disk.write(folding.take(0, offset, recorded, row=row))
+    folding.load(0, [(k, v) for k, v in disk.rows.items() if k.startswith(PANE)])
+    for offset in range(disk.committed, len(events)):
+        if disk.left < 0:
+            break
+        key = session_key(events[offset].envelope.session_id)
+        folding.take(0, offset, events[offset], row=lambda key=key: disk.rows.get(key))
+        if offset % every == every - 1:
+            disk.keep(folding, offset=offset + 1)
+    if disk.left >= 0:
+        disk.keep(folding, offset=len(events))
     return folding
+
+
+def nothing() -> None:
+    """The row of a session that has none."""
 
 
 def panes_of(disk: Disk) -> Mapping[bytes, bytes]:
@@ -208,27 +219,12 @@ def test_a_fleet_killed_at_any_row_counts_every_event_once(data: st.DataObject) 
         stories[0].when(h.turn())
         stories[0].when(request)
     events = read(stories)
-    whole = Disk()
-    never_killed = process(events, whole)
-    disk = Disk(left=data.draw(st.integers(1, 3 * len(events))))
-    process(events, disk)
-    heads = {
-        key: decode_session(row).seq
-        for key, row in disk.rows.items()
-        if not key.startswith(PANE)
-    }
-    read_to = next(
-        (
-            offset
-            for offset, one in enumerate(events)
-            if one.seq > heads.get(session_key(one.envelope.session_id), 0)
-        ),
-        len(events),
-    )
-    committed = data.draw(st.integers(0, read_to))
-    disk.left = 10**9
-    again = process(events, disk, since=committed)
-    assert panes_of(disk) == panes_of(whole)
+    whole, killed = Disk(), Disk(left=data.draw(st.integers(1, 2 * len(events))))
+    never_killed = process(events, whole, every=1)
+    process(events, killed, every=data.draw(st.integers(1, 9)))
+    killed.left = 10**9
+    again = process(events, killed, every=data.draw(st.integers(1, 9)))
+    assert panes_of(killed) == panes_of(whole)
     assert dict(again.board.snapshot()) == dict(never_killed.board.snapshot())
 
 
@@ -245,7 +241,7 @@ def test_an_event_wants_its_loop_appended_under_the_same_id_each_time() -> None:
         for _ in range(2)
         for folding in [FleetFolding(Settings())]
         for offset, recorded in enumerate(read([story]))
-        for append in folding.take(0, offset, recorded, row=None).appends
+        for append in folding.take(0, offset, recorded, row=nothing)
     ]
     assert len(found) == 2
     assert found[0] == found[1]
@@ -254,26 +250,25 @@ def test_an_event_wants_its_loop_appended_under_the_same_id_each_time() -> None:
 
 def test_a_row_of_a_session_is_read_back_as_it_was() -> None:
     folding = FleetFolding(Settings())
-    rows = [
-        row
-        for offset, recorded in enumerate(h.waiting().events)
-        for _, row in folding.take(0, offset, recorded, row=None).rows
-    ]
-    last = rows[-1]
+    for offset, recorded in enumerate(h.waiting().events):
+        folding.take(0, offset, recorded, row=nothing)
+    *_, (_, _, last) = folding.changed()
     assert last is not None
     assert encode_session(decode_session(last)) == last
+    assert folding.changes == 0
 
 
-def test_states_are_compared_with_snapshots_before_at_and_behind_them() -> None:
+def test_states_are_compared_with_snapshots_ahead_of_them_and_at_them() -> None:
     story = h.waiting()
     folding = FleetFolding(Settings())
     snapshot = encode_snapshot(story.state)
-    folding.compare(story.session_id, snapshot, row=None)  # ahead of all events
+    folding.compare(story.session_id, snapshot, row=nothing)  # ahead of all events
     for offset, recorded in enumerate(story.events):
-        folding.take(0, offset, recorded, row=None)
+        folding.take(0, offset, recorded, row=nothing)
     assert folding.compared == {"match": 1}
-    folding.compare(story.session_id, snapshot, row=None)
-    assert folding.compared == {"match": 2}
+    folding.compare(story.session_id, snapshot, row=nothing)
     other = h.with_call(tool="other").given(h.ask())
-    folding.compare(story.session_id, encode_snapshot(other.state), row=None)
-    assert folding.compared == {"match": 2, "mismatch": 1}
+    folding.compare(story.session_id, encode_snapshot(other.state), row=nothing)
+    before = encode_snapshot(h.in_turn().state)
+    folding.compare(story.session_id, before, row=nothing)
+    assert folding.compared == {"match": 2, "mismatch": 1, "unseen": 1}

@@ -153,7 +153,7 @@ def test_what_people_may_make_up_is_bounded() -> None:
         stats.add(told(h.session(agent=f"agent-{number}")))
     assert len(stats.agents) == NAMES_MAX + 1
     story = h.in_turn()
-    for number in range(KINDS_MAX + 20):
+    for number in range(KINDS_MAX + 5):
         story.given(h.model_starts(f"m{number}"))
         name = f"m{number}"
         story.given(ModelCallFailed(model_call_id=name, error_type=f"E{number}"))
@@ -255,7 +255,7 @@ def test_the_page_is_one_file_with_plots_that_loads_nothing() -> None:
     read = _Page()
     read.feed(page)
     assert read.fetched == []
-    assert (read.tags["svg"], read.tags["script"], read.tags["link"]) == (5, 0, 0)
+    assert (read.tags["svg"], read.tags["script"], read.tags["link"]) == (6, 0, 0)
     for plot in page.split("<svg")[1:]:
         minidom.parseString("<svg" + plot.partition("</svg>")[0] + "</svg>")  # noqa: S318 - our own
     assert "prefers-color-scheme:dark" in page

@@ -32,6 +32,7 @@ from foldline.schemas.events import (
     SteeringReceived,
     ToolDeclaration,
     ToolExecutionCompleted,
+    ToolResultProjected,
     ToolsDeclared,
     UserMessage,
 )
@@ -218,6 +219,26 @@ def test_steering_that_waits_outlasts_a_rewind_and_is_applied_once(
     story.given(HistoryRewound(to_seq=applied - 1))
     assert shown(story) == [("user", "one")]
     assert from_base(log, story.session_id).held_seq is None
+
+
+def test_what_became_of_a_call_is_known_after_a_rewind(log: MemoryLog) -> None:
+    """Frozen before: a note. Frozen in what is taken back: its result. Else not told."""
+    story = begun(log)
+    story.given(*asks_for("a", "b"), start("a"), start("b"))
+    frozen = ToolResultProjected(call_id="a", form="UNKNOWN", blocks=text("unknown"))
+    early = told(story, frozen)
+    for call_id in "bc":
+        if call_id == "c":
+            story.given(*asks_for("c", message="n"), start("c"))
+        shown_so = frozen.model_copy(update={"call_id": call_id})
+        story.given(shown_so, done(call_id))
+    story.given(done("a"), HistoryRewound(to_seq=early))
+    assert shown(story) == [
+        ("assistant", "a b"),
+        ("a", "unknown"),
+        ("b", "output of b"),
+        ("user", "Late result of the earlier call a: output of a"),
+    ]
 
 
 # --- cuts anywhere ---------------------------------------------------------------------
