@@ -31,8 +31,10 @@ from tests.otlp_receiver import receiving
 
 READY_TIMEOUT_S = 90
 SCOPES = ("read", "append", "own")
-LISTENING = ("4318", "9463", "9464", "9466")
-"""Ports of the collector, recovery, metrics and traces."""
+LISTENING = ("4318", "9463", "9464", "9465", "9466")
+"""Ports of the collector, recovery, metrics, the fleet and traces."""
+
+PORTS = ("FOLDLINE_HEALTH_PORT", "FOLDLINE_HTTP_PORT")
 
 COMPLETED = 'foldline_sessions{status="COMPLETED"} 1.0'
 
@@ -69,9 +71,8 @@ class Stand:
                 f"0.0.0.0:{there}": f"127.0.0.1:{here}",
                 f"collector:{there}": f"127.0.0.1:{here}",
             }
-        self._ports = {
-            "FOLDLINE_HEALTH_PORT": str(worker_port),
-            "FOLDLINE_HTTP_PORT": str(read_port),
+        self._ports = {"8081": str(worker_port), "8080": str(read_port)} | {
+            there: str(here) for there, here in self.ports.items()
         }
         self._names = {
             "FOLDLINE_TOPIC_PREFIX": f"d{uuid.uuid4().hex[:12]}.",
@@ -82,7 +83,8 @@ class Stand:
     def environment(self, service: Service) -> dict[str, str]:
         """A service's environment; nothing of this process's own foldline."""
         given = {name: self.said(text) for name, text in service["environment"].items()}
-        given |= {name: text for name, text in self._ports.items() if name in given}
+        ports = {name: given[name] for name in PORTS if name in given}
+        given |= {name: self._ports[port] for name, port in ports.items()}
         outer = {n: v for n, v in os.environ.items() if not n.startswith("FOLDLINE_")}
         return outer | given | self._names
 
@@ -178,7 +180,7 @@ async def test_init_worker_and_read_node_start_as_they_are_written(stand: Stand)
 def _check_consumers(stand: Stand, stack: ExitStack) -> None:
     """What reads `events` finds the session, and ends when it is told to."""
     collector = stack.enter_context(receiving(port=int(stand.ports["4318"])))
-    names = ("recovery", "metrics", "traces")
+    names = ("recovery", "metrics", "fleet", "traces")
     consumers = {name: stand.start(name) for name in names}
     for name, process in consumers.items():
         stack.callback(process.kill)
@@ -188,7 +190,7 @@ def _check_consumers(stand: Stand, stack: ExitStack) -> None:
         lambda: COMPLETED in _text_at(address), timeout_s=30, what=lambda: _text_at(address)
     )
     wait_until(lambda: collector.spans, timeout_s=30, what=consumers["traces"].said)
-    assert [process.terminate() for process in consumers.values()] == [0, 0, 0]
+    assert [process.terminate() for process in consumers.values()] == [0, 0, 0, 0]
 
 
 def _text_at(address: str) -> str:
