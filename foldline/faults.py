@@ -21,12 +21,6 @@ it recorded of one file (`CP_MIRROR_AFTER_READ`), and around the write of its po
 record has its name (`CP_SPOOL_BEFORE_RENAME`), and between its place in the log and its end
 in the spool (`CP_SPOOL_AFTER_RECORDED`).
 
-Those of a mirror stand behind a piece that it took (`CP_MIRROR_AFTER_PIECE`), behind what
-it recorded of one file (`CP_MIRROR_AFTER_READ`), and around the write of its positions
-(`CP_MIRROR_BEFORE_POSITIONS`, `CP_MIRROR_AFTER_POSITIONS`); those of hooks before a spooled
-record has its name (`CP_SPOOL_BEFORE_RENAME`), and between its place in the log and its end
-in the spool (`CP_SPOOL_AFTER_RECORDED`).
-
 That of an export stands between its last byte and its name (`CP_EXPORT_BEFORE_NAME`).
 
 Those of a consumer that counts metrics stand behind a batch of records
@@ -94,12 +88,6 @@ CRASH_POINTS: frozenset[str] = frozenset(
         "CP_IMPORT_AFTER_BATCH",
         "CP_EXPORT_BEFORE_NAME",
         "CP_FLEET_AFTER_APPEND",
-        "CP_MIRROR_AFTER_PIECE",
-        "CP_MIRROR_AFTER_READ",
-        "CP_MIRROR_BEFORE_POSITIONS",
-        "CP_MIRROR_AFTER_POSITIONS",
-        "CP_SPOOL_BEFORE_RENAME",
-        "CP_SPOOL_AFTER_RECORDED",
         "CP_MIRROR_AFTER_PIECE",
         "CP_MIRROR_AFTER_READ",
         "CP_MIRROR_BEFORE_POSITIONS",

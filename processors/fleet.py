@@ -122,6 +122,8 @@ class Fleet:
         self._ours: set[int] = set()
         self._restored = False
         self._failed = False
+        self._rebalances = 0
+        self._taken: dict[TP, int] = {}
         self._appended = asyncio.Event()
         self._appended.set()
         self._waits: dict[str, str] = {}
@@ -129,7 +131,10 @@ class Fleet:
         name = f"{cluster.names.prefix}fleet.{folding.version}"
         self.app: Any = faust.App(name, **_settings(cluster, settings, log, slot))
         transport = FleetTransport(
-            self.app.conf.broker, self.app, before_flush=self._write_out
+            self.app.conf.broker,
+            self.app,
+            before_flush=self._write_out,
+            next_offset=self._taken.get,
         )
         self.app.transport = self.app.producer_transport = transport
         self.table = FleetTable(
@@ -164,12 +169,15 @@ class Fleet:
 
         Faust would acknowledge it, begin the agent again and go on behind it.
         """
+        rebalances = self._rebalances
         try:
             await take(message)
         except Exception as error:
             _logger.exception("%s", message)
             await self.app.crash(error)
             await asyncio.Event().wait()  # until the agent is cancelled
+        if rebalances == self._rebalances:  # or its rows are forgotten, and it comes again
+            self._taken[message.tp] = message.offset + 1
 
     # --- running ---------------------------------------------------------------------
 
@@ -224,6 +232,8 @@ class Fleet:
 
     async def _let_go(self, app: Any, revoked: set[TP], **_: Any) -> None:
         del app
+        self._rebalances += 1
+        self._taken.clear()
         for partition in {tp.partition for tp in revoked} & self._ours:
             self._ours.discard(partition)
             self._folding.forget(partition)

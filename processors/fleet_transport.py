@@ -2,6 +2,8 @@
 
 - A flush waits until every record is acknowledged. Faust's own gives up after a tenth of
   a second without one, and the offset of the source would be committed without the rows.
+- Offsets are committed of what was taken in. Faust's own stop at markers of transactions,
+  and go past records that were skipped in a rebalance.
 - What it reads are committed records. Faust's own reads those of aborted transactions,
   too, and a worker's batch that was aborted is run again.
 
@@ -19,6 +21,7 @@ from typing import Any, ClassVar
 import faust
 from faust.exceptions import ProducerSendError
 from faust.transport.drivers import aiokafka
+from faust.types import TP
 
 _driver: Any = aiokafka
 
@@ -40,6 +43,19 @@ class _Consumer(_driver.Consumer):
 
     def _new_consumer_thread(self) -> Any:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    def _new_offset(self, tp: TP) -> int | None:
+        """What may be committed: what the fleet says that it has taken in.
+
+        Faust looks for the first offset that is missing: it stops at the markers of
+        transactions, and takes records for done that a rebalance made it skip.
+        """
+        self._acked[tp].clear()
+        self._acked_index[tp].clear()
+        return self.transport.next_offset(tp)
+
+    async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
+        """Nothing: see above."""
 
 
 class _Producer(_driver.Producer):
@@ -81,16 +97,26 @@ class _Producer(_driver.Producer):
 
 
 class FleetTransport(_driver.Transport):
-    """The transport of the fleet's application; `before_flush` sends what has changed."""
+    """The transport of the fleet's application.
+
+    `before_flush` sends what has changed, `next_offset` says how far a partition is
+    taken in.
+    """
 
     Consumer: ClassVar[Any] = _Consumer
     Producer: ClassVar[Any] = _Producer
 
     def __init__(
-        self, url: Any, app: Any, *, before_flush: Callable[[], Awaitable[None]]
+        self,
+        url: Any,
+        app: Any,
+        *,
+        before_flush: Callable[[], Awaitable[None]],
+        next_offset: Callable[[TP], int | None],
     ) -> None:
         super().__init__(url, app)
         self.before_flush = before_flush
+        self.next_offset = next_offset
 
 
 def credentials_of(extra: Mapping[str, str]) -> Any:

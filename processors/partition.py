@@ -18,16 +18,11 @@ from foldline.errors import (
     NoAppendError,
     RegistryUnavailableError,
 )
-from foldline.processors.admission import JUDGES, admit, log_time, overruled, unrecoverable
+from foldline.processors.admission import admit, log_time, overruled, unrecoverable
 from foldline.processors.fold import fold_in
-from foldline.processors.kafka_records import (
-    Incoming,
-    Outgoing,
-    TakenAppend,
-    schema_id_of,
-    take_append,
-)
+from foldline.processors.kafka_records import Incoming, Outgoing
 from foldline.processors.partition_answers import Answers, HeaderMap, lost_record
+from foldline.processors.partition_intake import BlockedError, Intake
 from foldline.processors.partition_shapes import (
     Counters,
     Flush,
@@ -42,8 +37,7 @@ from foldline.processors.snapshot_lag import DirtyIndex, InputMarks
 from foldline.processors.state_overlay import StateOverlay, StateTable
 from foldline.schemas.codec import MAX_EVENT_BYTES, Codec, frame
 from foldline.schemas.events import type_of
-from foldline.schemas.intake import Like
-from foldline.schemas.record_codec import RecordCodec, frame_record
+from foldline.schemas.record_codec import frame_record
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.snapshots import encode_snapshot
 from foldline.schemas.state import FOLD_VERSION, SessionState
@@ -52,7 +46,6 @@ from foldline.schemas.topic_records import (
     LOW_WATER_KEY,
     LostSession,
     LowWater,
-    RulesInForce,
 )
 from foldline.schemas.verdicts import MISROUTED, TOO_LARGE
 from foldline.topics import MAX_RECORD_BYTES, partition_for
@@ -69,9 +62,6 @@ __all__ = [
     "StateTable",
 ]
 
-LIKES_KEPT = 4096
-"""Of how many sessions it is remembered what their envelopes are like, some 2 KB each."""
-
 MAX_SNAPSHOT_BYTES = MAX_RECORD_BYTES - 10_000
 """The largest snapshot, without key and overhead. The lists of a state are bounded, but
 ids of 512 characters in every one of them would make it larger."""
@@ -80,14 +70,8 @@ OWED_AT_ONCE = 500
 """How many records about lost sessions, and as many snapshots that only the table has,
 one batch publishes."""
 
-NO_RULES = "no rules in force: foldline topics upgrade"
-
 _URL = "kafka:"
 """How errors of a restore name the log: a partition does not know its brokers."""
-
-
-class _BlockedError(Exception):
-    """The batch ends before this record."""
 
 
 class Partition:
@@ -128,9 +112,7 @@ class Partition:
         self.counters = Counters()
         self._partitions = partitions
         self._codec = codec
-        self._records = RecordCodec(codec.schemas)
-        self._readable: set[int] = set()
-        self._likes: list[Like | None] = [None] * LIKES_KEPT
+        self._intake = Intake(codec, partitions=partitions)
         self._ids = ids
         self._lag_limit = limits.snapshot_lag_events
         self._states = StateOverlay(table, max_cached=limits.cached_sessions)
@@ -306,7 +288,7 @@ class Partition:
                 self._answers.no_append(
                     outcome, record, headers, error, rules_version=version
                 )
-            except (_BlockedError, NewerFormatError, RegistryUnavailableError) as error:
+            except (BlockedError, NewerFormatError, RegistryUnavailableError) as error:
                 outcome.blocked = f"at offset {record.offset}: {error}"
                 break
             self._input_offset = record.offset + 1
@@ -315,14 +297,18 @@ class Partition:
 
     def _answer(self, record: Incoming, headers: HeaderMap, outcome: Outcome) -> None:
         if record.key == CONTROL_KEY:
-            self._control(record, outcome)
+            # Records before it fall under the old rules, records after it under the new.
+            self._rules = self._intake.rules_of(record)
+            self._controlled = outcome.controlled = True
             return
-        session_id = self._session_of(record.key)
+        session_id = self._intake.session_of(record.key, self._rules)
         state = self._states.get(session_id)
         if state is None and (place := self._place(session_id)) != self.index:
             reason = f"the key belongs to partition {place}"
             raise NoAppendError("foreign_partition", reason, MISROUTED)
-        append, schema_id, body, taken = self._take(record, headers, session_id)
+        append, schema_id, body, taken = self._intake.append_of(
+            record, headers, session_id, self._rules
+        )
         if append.envelope.session_id != session_id:
             raise NoAppendError(
                 "foreign_key", "the key is not the envelope's session_id", MISROUTED
@@ -357,63 +343,8 @@ class Partition:
         self._answers.event(outcome, record, envelope, type_of(append.event), value)
         self._answers.verdict(outcome, record, headers, verdict)
 
-    def _session_of(self, key: bytes | None) -> str:
-        if self._rules.version not in JUDGES:
-            self._refuse_to_judge()
-        if not key or key[0] == 0:
-            raise NoAppendError("bad_key", "the key is no session id")
-        try:
-            return key.decode()
-        except UnicodeDecodeError as error:
-            raise NoAppendError("bad_key", "the key is not UTF-8") from error
-
-    def _refuse_to_judge(self) -> None:
-        """Under rules that are not known here, whoever put them in force or restored."""
-        if self._rules.version == 0:
-            raise NoAppendError("no_rules", NO_RULES)
-        raise _unknown_rules(self._rules.version, "is in force")
-
     def _place(self, session_id: str) -> int:
         return partition_for(session_id, self._partitions)
-
-    def _take(self, record: Incoming, headers: HeaderMap, session_id: str) -> TakenAppend:
-        schema_id = schema_id_of(record.value)
-        if schema_id not in self._rules.schema_ids:
-            reason = f"schema id {schema_id} is not in force: foldline topics upgrade"
-            raise NoAppendError("unknown_schema", reason)
-        if schema_id not in self._readable:
-            self._look_up(schema_id)
-        place = hash(session_id) % LIKES_KEPT
-        like = self._likes[place]
-        found = take_append(record, headers, schema_id, self._codec, like)
-        self._likes[place] = found.taken.like
-        return found
-
-    def _look_up(self, schema_id: int) -> None:
-        """A schema that is in force exists: without its text the partition waits."""
-        try:
-            self._codec.schemas.schema_of(schema_id)
-        except KeyError as error:
-            raise _BlockedError(
-                f"schema {schema_id} is in force, and the registry does not know it"
-            ) from error
-        self._readable.add(schema_id)
-
-    def _control(self, record: Incoming, outcome: Outcome) -> None:
-        """Records before it fall under the old rules, records after it under the new."""
-        try:
-            rules = self._records.unframe_record(RulesInForce, record.value)
-        except DecodeError as error:
-            raise NoAppendError("bad_control", error.reason) from error
-        if rules.rules_version not in JUDGES:
-            raise _unknown_rules(rules.rules_version, "comes into force")
-        if rules.partitions != self._partitions:
-            raise _BlockedError(
-                f"the control record is of a log of {rules.partitions} partitions, this "
-                f"one has {self._partitions}"
-            )
-        self._rules = Rules(rules.rules_version, frozenset(rules.schema_ids))
-        self._controlled = outcome.controlled = True
 
     def due_snapshots(self) -> list[Outgoing]:
         """Snapshots that the lag makes due after the batch's fold, and the new low water.
@@ -543,12 +474,6 @@ class Partition:
         self._folded_at_flush = self._folded_handed
         self._states.handed_over()
         self._dirty.handed_over()
-
-
-def _unknown_rules(version: int, what: str) -> _BlockedError:
-    known = ", ".join(map(str, sorted(JUDGES)))
-    reason = f"rules version {version} {what}, this worker knows {known}: upgrade it"
-    return _BlockedError(reason)
 
 
 def _misplaced(state: SessionState, recorded: Recorded) -> str:

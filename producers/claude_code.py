@@ -10,7 +10,6 @@ it was: ids come from the records, and events depend only on the records before 
 """
 
 from collections.abc import Callable
-from collections.abc import Callable
 from pathlib import Path
 
 from foldline.processors.log import Log
@@ -62,7 +61,9 @@ def import_file(
     )
 
 
-def begin_of(origin: Origin, *, record_max_bytes: int) -> Callable[[Mirror, ImportReport], Mapping]:
+def begin_of(
+    origin: Origin, *, record_max_bytes: int
+) -> Callable[[Mirror, ImportReport], Mapping]:
     """What makes the mapping of a transcript.
 
     Raises:

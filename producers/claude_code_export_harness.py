@@ -62,9 +62,9 @@ def harness_record(told: Told, group: Group, event: KnownEvent) -> Json:
         case HookRan():
             return _hook(told, event)
         case SteeringReceived(blocks=blocks):
-            remember(told, group)
-            prompt = api_content(blocks, told.bodies)
-            return _attachment({"type": "queued_command", "prompt": prompt})
+            return _attachment(
+                {"type": "queued_command", "prompt": _prompt(told, group, blocks)}
+            )
         case SteeringApplied(steering_event_id=steering):
             return _dequeued(told, steering)
         case SystemObservation():
@@ -147,6 +147,16 @@ def remember(told: Told, group: Group) -> str:
     return text
 
 
+def _prompt(told: Told, group: Group, blocks: Blocks) -> object:
+    """What was steered, in another form than any text of the queue: it is none of them."""
+    text = remember(told, group)
+    prompt = api_content(blocks, told.bodies)
+    waiting = {told.steering[event_id] for event_id in told.queue}
+    if isinstance(prompt, str) and text in waiting | told.delivered:
+        return [api_block(block, told.bodies) for block in blocks]
+    return prompt
+
+
 def _dequeued(told: Told, steering: str) -> Json:
     """Steering reached the model, as an attachment says."""
     if steering in told.queue:
@@ -169,6 +179,7 @@ def queue_operation(told: Told, group: Group) -> Json | None:
         case [SteeringApplied(steering_event_id=steering)]:
             if not told.queue or told.queue.popleft() != steering:
                 raise UnbuildableError
+            told.delivered.add(told.steering[steering])
             return {"operation": "dequeue"}
         case [SteeringExpired(), *_]:
             told.queue.clear()
@@ -185,7 +196,9 @@ def _notification(told: Told, blocks: Blocks) -> Json | None:
     """It is taken out of the queue at once, so nothing may wait before it."""
     if told.queue:
         return None
-    return {"operation": "enqueue", "content": told.bodies.one_text(blocks)}
+    text = told.bodies.one_text(blocks)
+    told.delivered.add(text)
+    return {"operation": "enqueue", "content": text}
 
 
 def leaves_queue(group: Group) -> bool:

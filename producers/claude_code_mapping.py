@@ -109,15 +109,6 @@ class Told:
     ended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A call that the file told of; `ended` says that of its result too."""
-
-    session_id: str
-    call_id: str
-    ended: bool
-
-
 class Mapping:
     """Takes the pieces of one file, in order, and gives their facts to a mirror."""
 
@@ -147,24 +138,6 @@ class Mapping:
             scribe = self._scribe(record, self._session, None, None, again=False)
             _keep(scribe, "undecodable", piece.reason)
             self._put(scribe, None)
-
-    def knows(self, session_id: str) -> bool:
-        """Whether the file told of this session, so that it is created."""
-        thread = self._threads.get(session_id)
-        return thread is not None and thread.created
-
-    def call_of(self, provider_call_id: str) -> Told | None:
-        """The call of a provider's id, in whichever session of the file."""
-        for thread in self._threads.values():
-            if call_id := thread.calls.get(provider_call_id):
-                ended = provider_call_id not in thread.open_calls
-                return Told(thread.session_id, call_id, ended=ended)
-        return None
-
-    def prompts_of(self, session_id: str) -> list[str]:
-        """The begins of the newest prompts of a session, secrets and all."""
-        thread = self._threads.get(session_id)
-        return list(thread.prompts) if thread is not None else []
 
     def knows(self, session_id: str) -> bool:
         """Whether the file told of this session, so that it is created."""

@@ -4,6 +4,7 @@ A fact's id is derived from its record's uuid, so a uuid that some fact names ca
 proven. Where none is known the record is named after its first fact.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from foldline.processors.anomalies import MISSING_PARENT_ID
@@ -24,13 +25,15 @@ from foldline.schemas.events import (
     CompactionCompleted,
     ForeignRecord,
     ModelCallFailed,
+    SteeringExpired,
     UserMessage,
 )
 
 FAILED = "failed:"
 
-SAME_BYTES_MAX = 4
-"""Up to how many records of the same bytes, and without uuid, are told to be such."""
+UNSEEN_MAX = 8
+"""How many records of the same bytes, and without uuid, may have told nothing between two
+that did."""
 
 SLOTS = (
     *(MAIN, MESSAGE, EXTRA, TURN_ENDED, TURN_STARTED, CONFIG),
@@ -44,6 +47,7 @@ class Names:
 
     def __init__(self, grouped: Grouped) -> None:
         self._session_id = grouped.session_id
+        self._occurred: Counter[str] = Counter()
         self._by_fact = {
             fact.envelope.event_id: index
             for index, group in enumerate(grouped.groups)
@@ -78,15 +82,20 @@ class Names:
         event_id = group.facts[0].envelope.event_id
         named = next(_named(group), None)
         if named is not None:
-            own = {fact.envelope.event_id for fact in group.facts}
-            return "" if named in own else named
+            return "" if group.holds(named) else named
+        if group.one(SteeringExpired):
+            return ""  # only an operation of the queue tells it
         return "" if self._is_nameless(group, event_id) else event_id
 
     def _is_nameless(self, group: Group, event_id: str) -> bool:
         """Whether its facts are named after its bytes: it had no uuid, or not its own."""
         sha256 = group.sha256.hex()
-        keys = (f"{sha256}:{count}" for count in range(SAME_BYTES_MAX))
-        return any(self.proves(key, event_id) for key in keys)
+        first = self._occurred[sha256]
+        for count in range(first, first + UNSEEN_MAX):
+            if self.proves(f"{sha256}:{count}", event_id):
+                self._occurred[sha256] = count + 1
+                return True
+        return False
 
     def _learn_parent(self, group: Group) -> None:
         """A record that is kept as it is names its parent."""

@@ -35,6 +35,8 @@ class Told:
     """The event ids of steering that waits."""
     steering: dict[str, str] = field(default_factory=dict[str, str])
     """The texts of steering, by their event ids."""
+    delivered: set[str] = field(default_factory=set[str])
+    """Texts that left the queue, and of which an attachment may tell again."""
 
     @property
     def mode(self) -> Json:

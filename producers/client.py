@@ -309,7 +309,8 @@ class Client:
             agent: the fork's agent; its parent's where not given.
             fork_id: the fork's session id.
             labels: labels of the fork.
-            policy: how small its contexts are kept, as in `create`.
+            policy: how small its contexts are kept, as in `create`; as its history was,
+                where not given.
 
         Raises:
             SessionNotFoundError: no such session.
@@ -337,7 +338,8 @@ class Client:
             session_id: of an owned session that has not ended.
             steal: take it from a live owner too, who is fenced by that.
             reason: why, for whoever reads the log; "taken" or "stolen" by default.
-            policy: how small its contexts are kept, as in `create`.
+            policy: how small its contexts are kept, as in `create`; as they were so far,
+                where not given.
 
         Raises:
             LiveOwnerError: its owner is alive, and `steal` was not asked for.

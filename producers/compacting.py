@@ -27,6 +27,7 @@ from foldline.producers.summarisers import (
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.recorded_steps import SHAPING
 from foldline.projections.reopening import READ_EVENT
+from foldline.projections.shaped import CANCELLED, CHANGED, LEFT_OPEN
 from foldline.projections.shaping import EXTRACTIVE, Compact
 from foldline.projections.summarising import Originals, facts_of
 from foldline.projections.token_count import TokenCounter
@@ -115,7 +116,7 @@ class Compacting:
             return await self._from_start_to_end(name, wanted, summariser, reason)
         except asyncio.CancelledError:
             # What was sent is recorded all the same. Where it has ended this is refused.
-            failed = CompactionFailed(compaction_id=name, reason="cancelled")
+            failed = CompactionFailed(compaction_id=name, reason=CANCELLED)
             await self._owner.attempt([self._owner.draft(failed, turn_id=self._turn_id)])
             raise
 
@@ -139,7 +140,7 @@ class Compacting:
     async def _start(self, name: str, wanted: Wanted, reason: str) -> bool:
         state = await self._owner.state()
         if state.open_compaction is not None:
-            await self._fail(state.open_compaction.compaction_id, "left open")
+            await self._fail(state.open_compaction.compaction_id, LEFT_OPEN)
         started = CompactionStarted(
             compaction_id=name,
             base_seq=wanted.base_seq,
@@ -225,7 +226,7 @@ class Compacting:
             if verdict.kind != CONFLICT:
                 raise_refused(answers)
                 return DONE
-        await self._fail(name, "the history has changed since it began")
+        await self._fail(name, CHANGED)
         return STALE
 
     def _after(self, wanted: Wanted, blocks: Blocks) -> int:

@@ -91,7 +91,7 @@ def _keep(told: bytes, at_us: int, url: str | None) -> None:
     try:
         from foldline.producers.hook_spooling import keep  # late: nobody waits for it
 
-        keep(told, at_us=at_us, url=url)
+        keep(told, at_us=at_us, url=url, told_max_bytes=TOLD_MAX_BYTES)
     except BaseException as error:  # noqa: BLE001 - no hook ever stands in anybody's way
         _give_up(error)
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from foldline.errors import FoldlineError, RedactionError
 from foldline.places import default_url
-from foldline.producers.hook import TOLD_MAX_BYTES
 from foldline.producers.redaction_file import read_rules
 from foldline.producers.redaction_key import key_of_log
 from foldline.producers.redaction_pass import Pass, failing_closed
@@ -36,7 +35,7 @@ _KEPT_APART = ("hook_event_name", "session_id", "tool_use_id", "transcript_path"
 _LEFT_OUT = frozenset({*_KEPT_APART, "cwd", "permission_mode", "last_assistant_message"})
 
 
-def keep(told: bytes, *, at_us: int, url: str | None) -> None:
+def keep(told: bytes, *, at_us: int, url: str | None, told_max_bytes: int) -> None:
     """Take the secrets out and put the rest into the spool; say there what went wrong.
 
     Raises:
@@ -46,7 +45,7 @@ def keep(told: bytes, *, at_us: int, url: str | None) -> None:
     folder = spool_of(url)
     make_spool(folder)
     try:
-        put(folder, _spooled(_decoded(told), at_us, _pass_for(url)))
+        put(folder, _spooled(_decoded(told, told_max_bytes), at_us, _pass_for(url)))
     except SpoolFullError:
         say_failed(folder, at_us, f"the spool holds more than {SPOOL_MAX_BYTES} bytes")
     except _NotToldError as error:
@@ -61,9 +60,9 @@ class _NotToldError(Exception):
     """Raised when stdin held nothing that a hook is told."""
 
 
-def _decoded(told: bytes) -> dict[str, Any]:
-    if len(told) > TOLD_MAX_BYTES:
-        reason = f"told more than {TOLD_MAX_BYTES} bytes"
+def _decoded(told: bytes, told_max_bytes: int) -> dict[str, Any]:
+    if len(told) > told_max_bytes:
+        reason = f"told more than {told_max_bytes} bytes"
         raise _NotToldError(reason)
     try:
         fields: Any = json.loads(told.decode("utf-8", "replace"))

@@ -20,7 +20,7 @@ from foldline.producers.prepare import blocks_of
 from foldline.producers.recover import Recovery
 from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.session import Said, View
-from foldline.producers.shaping import NamedPolicy, Shaping, policy_of
+from foldline.producers.shaping import NamedPolicy, Shaping
 from foldline.producers.stopping import pass_on_stop
 from foldline.producers.subagents import (
     Assignment,
@@ -32,7 +32,7 @@ from foldline.producers.subagents import (
 from foldline.producers.summarisers import Summariser
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult
 from foldline.producers.turn import Turn
-from foldline.projections.policy import POLICIES, ContextPolicy
+from foldline.projections.policy import ContextPolicy
 from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.steering import wants_turn
 from foldline.schemas.events import (
@@ -103,7 +103,7 @@ class Session(View):
             agent: the fork's agent; this session's where not given.
             session_id: the fork's id.
             labels: labels of the fork.
-            policy: how small its contexts are kept; FOLDLINE_CONTEXT_POLICY by default.
+            policy: how small its contexts are kept; as this session's, where not given.
 
         Raises:
             ForkPointError: the history has no event at that seq.
@@ -116,8 +116,12 @@ class Session(View):
             agent=agent,
             fork_id=session_id,
             labels=labels,
-            policy=policy,
+            policy=self._policy_of_fork(policy),
         )
+
+    def _policy_of_fork(self, policy: NamedPolicy) -> NamedPolicy:
+        """The policy to give a fork; where none is, its history says it."""
+        return policy
 
 
 class OwnedSession(Deciding, Session):
@@ -143,10 +147,7 @@ class OwnedSession(Deciding, Session):
             appender=appender,
             claim=claim,
         )
-        default = POLICIES[link.settings.context_policy]
-        self._shaping = Shaping(
-            self._owner, History(self._owner), policy=policy_of(policy, default)
-        )
+        self._shaping = Shaping(self._owner, History(self._owner), policy=policy)
         self._closed = False
 
     @property
@@ -163,6 +164,9 @@ class OwnedSession(Deciding, Session):
     def over_budget_tokens(self) -> int:
         """How far the last context was above its budget, and could not be made smaller."""
         return self._shaping.over_tokens
+
+    def _policy_of_fork(self, policy: NamedPolicy) -> NamedPolicy:
+        return self._shaping.given if policy is None else policy
 
     def summarise_by(self, summariser: Summariser) -> None:
         """Who makes the summaries of this session from here on, in this process."""
@@ -261,6 +265,7 @@ class OwnedSession(Deciding, Session):
         instructions: Said = (),
         tools: Toolbox | None = None,
         labels: Mapping[str, str] | None = None,
+        policy: NamedPolicy = None,
     ) -> "OwnedSession":
         """Begin, or go on with, a session of another agent that works on a call.
 
@@ -275,13 +280,15 @@ class OwnedSession(Deciding, Session):
             instructions: its instructions.
             tools: its tools.
             labels: its labels.
+            policy: how small its contexts are kept; as this session's, where not given.
 
         Raises:
             SubagentEndedError: it was begun before, and has ended.
             LiveOwnerError: it was begun before, and is at work in some process.
             AppendRefusedError: the call may not begin: it waits for permission, say.
         """
-        assignment = Assignment(agent, goal, instructions, tools, labels)
+        kept_by = await self._shaping.chosen() if policy is None else policy
+        assignment = Assignment(agent, goal, instructions, tools, labels, kept_by)
         return await begin_subagent(self._owner, self._children, call, assignment)
 
     async def subagent_result(self, call: PendingCall) -> ToolResult:

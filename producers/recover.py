@@ -66,6 +66,7 @@ from foldline.projections.recovery import (
     plan_recovery,
     unknown,
 )
+from foldline.projections.shaped import CRASHED
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionFailed,
@@ -169,7 +170,7 @@ class Recovery:
             case CancelModelCall():
                 await self._cancel_model_call(action)
             case FailCompaction(compaction_id=name):
-                await self._decide(CompactionFailed(compaction_id=name, reason="crash"))
+                await self._decide(CompactionFailed(compaction_id=name, reason=CRASHED))
                 report.compactions_failed += 1
                 self._did(COMPACTION_FAILED, detail=name)
             case ExpireRequest():

@@ -14,7 +14,7 @@ What cannot be made smaller is said once, and shown as it is.
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foldline.errors import SettingsError
 from foldline.faults import crash_point
@@ -25,12 +25,13 @@ from foldline.producers.ownership import Ownership
 from foldline.producers.parking import rest_with_question
 from foldline.producers.summarisers import Extractive, OpenModelCall, Summariser
 from foldline.projections.context import Context
-from foldline.projections.policy import NO_LIMIT, POLICIES, ContextPolicy
+from foldline.projections.policy import FULL, NO_LIMIT, POLICIES, ContextPolicy
 from foldline.projections.progress import compactions_without_progress
 from foldline.projections.prune_step import RULE, Prune
 from foldline.projections.reopening import READ_EVENT
 from foldline.projections.request import Form
 from foldline.projections.room import BytesAsTokens
+from foldline.projections.shaped import Shaped
 from foldline.projections.shaping import (
     REASON,
     STEPS_MAX,
@@ -84,9 +85,10 @@ class Shaping:
     """Shapes the contexts of one session; remembers what a model was shown of them."""
 
     def __init__(
-        self, owner: Ownership, history: History, *, policy: ContextPolicy
+        self, owner: Ownership, history: History, *, policy: NamedPolicy = None
     ) -> None:
-        self.policy = policy
+        self.given = None if policy is None else policy_of(policy, FULL)
+        """What the harness said, if it did."""
         self.summariser: Summariser = Extractive()
         self.over_tokens = 0
         """How far the last context was above its budget, with nothing left to take away."""
@@ -95,12 +97,47 @@ class Shaping:
         self._counter: Tokens = default_counter()
         self._reader: Reader = ANYBODY
         self._seen_seq: int | None = None
-        self._failed_tokens = 0
         self._told_over = False
+        self._told_policy = ""
+        self._last = Shaped()
 
     async def built(self) -> Context:
         """The context at the head, as the events have it."""
-        return await self._history.context()
+        context = await self._history.context()
+        self._last = context.shaped
+        if self._reader == ANYBODY:
+            self._reader = Reader(self._last.provider, self._last.model)
+        self._tell_if_unknown(self._last.policy)
+        return context
+
+    def _tell_if_unknown(self, policy: str) -> None:
+        """The harness has a policy of its own, and did not give it again: say so once."""
+        if self.given is None and policy and policy not in (*POLICIES, self._told_policy):
+            _logger.warning(
+                "the contexts of session %s were kept by the policy %r, which its harness "
+                "did not give again; %r is used",
+                self._owner.session_id,
+                policy,
+                self.policy.name,
+            )
+            self._told_policy = policy
+
+    @property
+    def policy(self) -> ContextPolicy:
+        """How small contexts are kept: as the harness says, or as they were so far.
+
+        Before anything was built here, the log was not asked yet.
+        """
+        if self.given is not None:
+            return self.given
+        default = POLICIES[self._owner.link.settings.context_policy]
+        return POLICIES.get(self._last.policy, default)
+
+    async def chosen(self) -> ContextPolicy:
+        """The same, after the log was asked."""
+        if self.given is None and self._last == Shaped():
+            await self.built()
+        return self.policy
 
     def saw(self, context: Context, form: Form) -> None:
         """A model has answered to this context."""
@@ -216,10 +253,6 @@ class Shaping:
         self, step: Compact, context: Context, way: Way
     ) -> tuple[bool, str]:
         """Compact, or ask a person: whether to go on, and why the session rests."""
-        if self._failed_tokens:
-            more = step.tokens_before - self._failed_tokens
-            if more < way.policy.window_tokens:
-                return False, ""  # it failed a moment ago, on as good as the same
         past = await self._past(context)
         fruitless = compactions_without_progress(past.events)
         if fruitless >= way.policy.no_progress_max:
@@ -240,11 +273,9 @@ class Shaping:
             tokens=_total(context, counter, upto_seq=step.to_seq),
             mentions_tool=any(tool.name == READ_EVENT for tool in context.tools),
         )
-        compacting = Compacting(
-            self._owner, way.policy, counter, way.turn_id, way.model_call
-        )
+        policy = replace(way.policy, summary_tokens=step.summary_tokens)
+        compacting = Compacting(self._owner, policy, counter, way.turn_id, way.model_call)
         ended = await compacting.run(wanted, way.summariser)
-        self._failed_tokens = step.tokens_before if ended == FAILED else 0
         return ended != FAILED
 
     async def _past(self, context: Context) -> Origins:

@@ -19,10 +19,13 @@ from foldline.producers.source_bodies import Bodies
 from foldline.producers.source_check import Compared, compare, losses
 from foldline.producers.source_groups import Grouped, grouped
 from foldline.producers.source_lines import Exporter, Line
-from foldline.schemas.state import SessionState
+from foldline.schemas.state import MIRRORED, SessionState
 
 EVENTS_MAX = 200_000
 """How many events a session may have: it is compared in memory."""
+
+LOOKED_AT_EVENTS = 1_000
+"""Among how many of its first events the source of a session is looked for."""
 
 EXPORTERS: dict[str, Exporter] = {
     CLAUDE_CODE: claude_code_export.records,
@@ -61,10 +64,18 @@ class Exported:
 
 
 def source_of(log: Log, state: SessionState) -> str:
-    """The system that a session was read from; empty where foldline's own wrote it."""
-    first = next(log.events(state.session_id, upto_seq=state.fork_seq + 1), None)
-    source = first.envelope.source if first else None
-    return source.system if source else ""
+    """The system that a session was read from; empty where foldline's own wrote it.
+
+    What hooks told before their transcript was read has a source of its own.
+    """
+    first = ""
+    events = log.structure(state.session_id, upto_seq=state.fork_seq + LOOKED_AT_EVENTS)
+    for recorded in events:
+        source = recorded.envelope.source
+        if source is not None and source.system in EXPORTERS:
+            return source.system
+        first = first or (source.system if source else "")
+    return first if state.mode == MIRRORED else ""
 
 
 def check_way_back(session_id: str, found: str, wanted: str) -> None:

@@ -34,6 +34,7 @@ from foldline.producers.ownership import Ownership
 from foldline.producers.prepare import Said, blocks_of
 from foldline.producers.stopping import stop_as_asked
 from foldline.producers.tools import Backgrounded, PendingCall, Toolbox, ToolResult
+from foldline.projections.policy import ContextPolicy
 from foldline.projections.steering import is_interrupted
 from foldline.projections.subagents import (
     SUBAGENT,
@@ -79,12 +80,23 @@ Child_co = TypeVar("Child_co", bound=Child, covariant=True)
 class Children(Protocol[Child_co]):
     """Makes sessions for the client that keeps them, or takes over what it made."""
 
-    async def make(self, session_id: str, events: Sequence[KnownEvent]) -> Child_co:
+    async def make(
+        self,
+        session_id: str,
+        events: Sequence[KnownEvent],
+        *,
+        policy: ContextPolicy | str | None = None,
+    ) -> Child_co:
         """Make a session that begins with these events, and own it."""
         ...
 
     async def take(
-        self, session_id: str, *, steal: bool = False, reason: str = ""
+        self,
+        session_id: str,
+        *,
+        steal: bool = False,
+        reason: str = "",
+        policy: ContextPolicy | str | None = None,
     ) -> Child_co:
         """Become the owner of a session that is there."""
         ...
@@ -99,6 +111,8 @@ class Assignment:
     instructions: Said = ()
     tools: Toolbox | None = None
     labels: Mapping[str, str] | None = None
+    policy: ContextPolicy | str | None = None
+    """How small its contexts are kept."""
 
     def set_up(self) -> list[KnownEvent]:
         """Its instructions, tools and goal, as far as there are some."""
@@ -197,14 +211,16 @@ async def _made(
     state = await owner.link.read(log.state, name)
     if state is None:
         try:
-            return await children.make(name, [created, *set_up])
+            return await children.make(name, [created, *set_up], policy=assignment.policy)
         except SessionExistsError:
             state = await owner.link.read(log.state, name)
     if state is None:
         raise SessionNotFoundError(name, log.url)
     if state.ended:
         raise SubagentEndedError(name, state.status)
-    child = await children.take(name, reason="taken up by its parent")
+    child = await children.take(
+        name, reason="taken up by its parent", policy=assignment.policy
+    )
     missing = [event for event in set_up if not _has(state, event)]
     if missing:
         await child.append_all(missing)

@@ -167,9 +167,10 @@ class Turn:
             crash_point("CP_STEERING_BEFORE_APPLIED")
             await self._decide(*applied)
             crash_point("CP_STEERING_AFTER_APPLIED")
+        built = await self._frozen()  # it tells by which policy the session was kept
         way = self._way(policy, budget, summariser)
         self._policy = way.policy
-        return await self._shaped(await self._frozen(), way)
+        return await self._shaped(built, way)
 
     async def _frozen(self) -> Context:
         """The context at the head, its stand-ins recorded as they are shown.
@@ -230,8 +231,9 @@ class Turn:
 
         Raises: as `context`.
         """
+        built = await self._frozen()
         way = self._way(policy, None, summariser)
-        return await self._compacted(await self._frozen(), way, to_seq)
+        return await self._compacted(built, way, to_seq)
 
     async def _compacted(self, context: Context, way: Way, to_seq: int | None) -> bool:
         return await self._shaping.compact(context, way, to_seq=to_seq)

@@ -8,10 +8,13 @@ none, and neither is opening old events once more.
 from collections.abc import Iterable
 
 from foldline.projections.reopening import READ_EVENT
+from foldline.projections.shaped import is_failure
 from foldline.schemas.blocks import Blob, Blocks, Sealed
 from foldline.schemas.events import (
     BackgroundEnded,
     CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
     ContextCleared,
     GoalSet,
     HistoryRewound,
@@ -32,25 +35,32 @@ Ended = tuple[str, str, tuple[object, ...]]
 
 
 def compactions_without_progress(events: Iterable[Recorded]) -> int:
-    """How many compactions were completed since the last progress.
+    """How many compactions were tried since the last progress.
+
+    One that failed counts too, and together with the extracts that stood in for it as one.
 
     Args:
         events: of the session and its ancestors, in order.
     """
-    count = 0
+    tried: set[int | str] = set()
+    begun: dict[str, int] = {}
     known: set[Ended] = set()
     asked: dict[str, tuple[str, str]] = {}
     for recorded in events:
         match recorded.event:
-            case CompactionCompleted():
-                count += 1
+            case CompactionStarted(compaction_id=name, base_seq=base_seq):
+                begun[name] = base_seq
+            case CompactionCompleted(compaction_id=name):
+                tried.add(begun.get(name, name))
+            case CompactionFailed(compaction_id=name) as failed if is_failure(failed):
+                tried.add(begun.get(name, name))
             case ToolCallRequested(call_id=call_id, tool=tool, args_hash=args_hash):
                 asked[call_id] = tool, args_hash
             case _ if _is_new(recorded, asked, known):
-                count = 0
+                tried = set()
             case _:
                 pass
-    return count
+    return len(tried)
 
 
 def _is_new(

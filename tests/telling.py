@@ -269,7 +269,7 @@ STEPS = st.sampled_from(
 
 @contextmanager
 def telling(
-    data: st.DataObject, *, steps_max: int = 14
+    data: st.DataObject, *, steps_min: int = 0, steps_max: int = 14
 ) -> Generator[tuple[Teller, list[str]]]:
     """Who tells a session in a log of its own, and the steps to tell."""
 
@@ -278,4 +278,5 @@ def telling(
 
     with closing(MemoryLog(settings=Settings(), clock=wall_clock)) as log:
         story = LogStory(log).given(created(), started(), said())
-        yield Teller(log, story, numbers), data.draw(st.lists(STEPS, max_size=steps_max))
+        steps = st.lists(STEPS, min_size=steps_min, max_size=steps_max)
+        yield Teller(log, story, numbers), data.draw(steps)

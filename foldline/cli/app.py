@@ -17,7 +17,7 @@ from foldline.cli.append import append
 from foldline.cli.approvals import approvals
 from foldline.cli.checkpoint import checkpoint
 from foldline.cli.clean import clean_line
-from foldline.cli.completion import completion
+from foldline.cli.completion import completion_of
 from foldline.cli.context import Context
 from foldline.cli.contexts import context_
 from foldline.cli.demo import demo
@@ -120,7 +120,7 @@ for _name, _command in (
     ("checkpoint", checkpoint),
     ("worker", worker),
     ("doctor", doctor),
-    ("completion", completion),
+    ("completion", completion_of(app)),
 ):
     app.command(_command, name=_name, help_epilogue="")
 app.command(schemas)

@@ -1,6 +1,7 @@
 """`foldline fleet`: every session seen at once, in windows, with the loops in them."""
 
 import asyncio
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -47,14 +48,19 @@ def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     Args:
         context: Where to read and append.
     """
-    from foldline.processors.kafka_log import KafkaLog  # late: --help does without
+    from foldline.kafka import cluster_of  # late: --help does without
+    from foldline.processors.kafka_log import KafkaLog
     from foldline.processors.worker_health import listening
+    from foldline.topics import KAFKA
 
-    log_to_stderr(json_wanted=context.out.json, warnings_of=FAUST)
     settings = context.settings()
-    with listening(settings) as (health, port), context.reading() as log:
-        if not isinstance(log, KafkaLog):
-            raise UsageError("--log", "a log on Kafka; of any other, see: fleet show")
+    if not settings.url.startswith(KAFKA):
+        raise UsageError("--log", "a log on Kafka; of any other, see: fleet show")
+    log_to_stderr(json_wanted=context.out.json, warnings_of=FAUST)
+    with (
+        listening(settings) as (health, port),
+        closing(KafkaLog(cluster_of(settings), settings=settings)) as log,
+    ):
         asyncio.run(_run(context, settings, log, health, port))
     return OK
 

@@ -8,11 +8,12 @@ import pytest
 
 from foldline.processors.log import Log
 from foldline.producers.client import connect
-from foldline.producers.model import ModelResponse
+from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.reading_tool import read_event_tool
 from foldline.producers.tools import (
     Toolbox,
 )
+from foldline.projections.policy import FULL, ROOMY
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionCompleted,
@@ -82,7 +83,47 @@ class ContextContract(SummaryContract, WholeContextContract):
                 for request in requests
                 if isinstance(request, RequestRef)
             ]
-            assert named == [("tight", 7), ("full", 1), ("roomy@5000", 1)]
+            assert named == [("tight", 7), ("full", 1), ("roomy@5000", 2)]
+
+    async def test_a_session_keeps_its_policy_and_gives_it_to_its_subagents_and_forks(
+        self, log: Log
+    ) -> None:
+        """As long as its harness says no other, whoever takes it."""
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy="roomy")
+            async with owned.turn("go") as turn:
+                context = await turn.context()
+                async with turn.model_call(context, model="m") as call:
+                    requests = [ToolRequest("ask", "{}"), ToolRequest("ask", "[]")]
+                    first, second = await call.complete(ModelResponse.of("", *requests))
+                child = await owned.subagent(first, agent="b")
+                assert child.context_policy == ROOMY
+                other = await owned.subagent(second, agent="b", policy="full")
+                assert other.context_policy == FULL
+                turn.leave()
+            seq = (await owned.state()).seq
+            await owned.close()
+            taken = await client.take(owned.session_id)
+            await (await taken.resume_turn()).context()
+            view = await client.open(owned.session_id)
+            fork = await view.fork(seq)
+            async with fork.turn("on") as turn:
+                await turn.context()
+            assert [taken.context_policy, fork.context_policy] == [ROOMY, ROOMY]
+
+    async def test_a_fork_and_a_subagent_take_over_a_policy_that_no_log_can_name(
+        self, log: Log
+    ) -> None:
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=TIGHT)
+            async with owned.turn("go") as turn:
+                context = await turn.context()
+                async with turn.model_call(context, model="m") as call:
+                    request = ToolRequest("ask", "{}")
+                    (asked,) = await call.complete(ModelResponse.of("", request))
+                child = await owned.subagent(asked, agent="b")
+                fork = await owned.fork((await owned.state()).seq)
+                assert [child.context_policy, fork.context_policy] == [TIGHT, TIGHT]
 
     async def test_goal_constraints_plan_task_and_failures_survive_compactions(
         self, log: Log

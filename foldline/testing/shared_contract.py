@@ -17,11 +17,13 @@ import multiprocessing
 import os
 import signal
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext
 
 import pytest
 
+from foldline.errors import LogUnavailableError
 from foldline.processors.log import Lease, Log
 from foldline.processors.open_log import open_log
 from foldline.schemas.verdicts import ACCEPTED, CONFLICT, DUPLICATE
@@ -31,6 +33,7 @@ from foldline.testing.samples import created, said, started
 
 RACERS = 2
 LONG_MS = 600_000
+REFUSED = 7
 
 
 class SharedLogContract:
@@ -137,6 +140,39 @@ class MachineLogContract(SharedLogContract):
         os.waitpid(owner, 0)
         lease = _lease(log, name)
         assert (lease.alive, lease.expires_in_ms) == (False, 0)
+        log.close()
+
+    def test_a_closed_log_says_so(self, url: str, open_url: OpenLog) -> None:
+        log = open_url(url)
+        story = LogStory(log).given(created())
+        append = story.append(said(), known_seq=1)
+        log.close()
+        log.close()
+        for attempt in (
+            lambda: log.append([append]),
+            lambda: log.state(story.session_id),
+            lambda: log.leases.get(story.session_id),
+            lambda: log.leases.renew(story.session_id, epoch=1, writer="w", ttl_ms=1_000),
+        ):
+            with pytest.raises(LogUnavailableError, match="closed"):
+                attempt()
+
+    def test_a_log_that_was_forked_must_be_opened_again(
+        self, url: str, open_url: OpenLog
+    ) -> None:
+        log = open_url(url)
+        append = (story := LogStory(log).given(created())).append(said())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other threads of the test run do no harm
+            child = os.fork()
+        if child == 0:
+            try:
+                log.append([append])
+            except LogUnavailableError:
+                os._exit(REFUSED)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == REFUSED
+        story.send([append]).then(ACCEPTED)
         log.close()
 
 

@@ -1,4 +1,4 @@
-"""Experiments 1 to 4: each script is its own test."""
+"""The experiments: each script is its own test."""
 
 import runpy
 import sys
@@ -54,3 +54,18 @@ def test_a_full_replay_is_a_checkpoint_and_its_tail_on_every_log(
 ) -> None:
     for url in ("memory:", f"sqlite:///{tmp_path}/sessions.db"):
         assert "checkpoints          20" in run(4, 2_000, url)
+
+
+@pytest.mark.parametrize("kind", ["memory:", "sqlite"])
+@pytest.mark.parametrize(
+    ("number", "found"),
+    [
+        pytest.param(5, "own_input_tokens     [200, 300]", id="two agents fork at 50"),
+        pytest.param(6, "compacted        1 to 100", id="1 to 100 are compacted"),
+    ],
+)
+def test_agents_fork_and_compact_and_what_was_before_stays(
+    run: Run, tmp_path: Path, number: int, found: str, kind: str
+) -> None:
+    url = kind if kind == "memory:" else f"{kind}:///{tmp_path}/sessions.db"
+    assert found in run(number, url)

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -432,36 +431,6 @@ def test_lines_lost_under_an_open_log_are_noticed_by_who_has_it_open(path: Path)
             LogStory(other, session_id="s").given(said("a"), said("b"))
         assert story.seq == EVENTS + 1
         assert [event.seq for event in log.events("s")] == list(range(1, EVENTS + 2))
-
-
-def test_a_closed_log_says_so(path: Path) -> None:
-    with opened(path) as log:
-        append = LogStory(log, session_id="s").append(said())
-    log.close()
-    for attempt in (
-        lambda: log.append([append]),
-        lambda: log.state("s"),
-        lambda: log.leases.get("s"),
-    ):
-        with pytest.raises(LogUnavailableError, match="closed"):
-            attempt()
-
-
-def test_a_log_that_was_forked_must_be_opened_again(path: Path) -> None:
-    with opened(path) as log:
-        story = LogStory(log, session_id="s")
-        append = story.append(said())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other threads of the test run do no harm
-            child = os.fork()
-        if child == 0:
-            try:
-                log.append([append])
-            except LogUnavailableError:
-                os._exit(7)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        story.send([append]).then("ACCEPTED")
 
 
 def test_what_is_synced_needs_no_index_to_be_found_again(path: Path) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import os
 import sqlite3
 import stat
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -380,38 +379,6 @@ def test_a_new_schema_of_a_failed_append_is_forgotten_with_it(tmp_path: Path) ->
         "UserMessage",
     ]
     again.close()
-
-
-def test_a_closed_log_says_so(path: Path) -> None:
-    log = open_path(path)
-    story = LogStory(log, session_id="s")
-    append = story.append(said())
-    log.close()
-    log.close()
-    with pytest.raises(LogUnavailableError, match="closed"):
-        log.append([append])
-    with pytest.raises(LogUnavailableError, match="closed"):
-        log.state("s")
-    with pytest.raises(LogUnavailableError, match="closed"):
-        log.leases.get("s")
-
-
-def test_a_log_that_was_forked_must_be_opened_again(path: Path) -> None:
-    log = open_path(path)
-    story = LogStory(log, session_id="s")
-    append = story.append(said())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other threads of the test run do no harm
-        child = os.fork()
-    if child == 0:
-        try:
-            log.append([append])
-        except LogUnavailableError:
-            os._exit(7)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    story.send([append]).then("ACCEPTED")
-    log.close()
 
 
 def test_a_session_that_begins_far_on_takes_no_row_of_another(path: Path) -> None:

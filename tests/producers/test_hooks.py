@@ -13,7 +13,7 @@ import pytest
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
 from foldline.producers import hook_draining, spool
-from foldline.producers.hook import HOOKS, settings_of
+from foldline.producers.hook import HOOKS, TOLD_MAX_BYTES, settings_of
 from foldline.producers.hook_spooling import keep
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_key import key_of_log
@@ -54,7 +54,12 @@ class Harness:
             "hook_event_name": name,
         } | fields
         self.at_us += 1_000
-        keep(json.dumps(told).encode(), at_us=self.at_us, url=self.url)
+        keep(
+            json.dumps(told).encode(),
+            at_us=self.at_us,
+            url=self.url,
+            told_max_bytes=TOLD_MAX_BYTES,
+        )
 
     def write(self, *records: Json) -> None:
         for record in records:
@@ -110,7 +115,12 @@ def test_a_secret_that_a_hook_is_told_is_in_no_byte_of_spool_or_log(
     harness.hook("PostToolUse", tool_name="Bash", tool_response=output, tool_use_id="c1")
     harness.hook("Notification", message=f"needs {TOKEN}", transcript_path=f"/{TOKEN}/x")
     harness.hook(TOKEN, session_id=TOKEN, tool_use_id=TOKEN)
-    keep(b'{"broken": "' + TOKEN.encode(), at_us=AT_US, url=harness.url)
+    keep(
+        b'{"broken": "' + TOKEN.encode(),
+        at_us=AT_US,
+        url=harness.url,
+        told_max_bytes=TOLD_MAX_BYTES,
+    )
     assert harness.waiting == 5
     assert TOKEN.encode() not in all_bytes(tmp_path)
     assert TOKEN[10:].encode() not in all_bytes(tmp_path)
@@ -407,7 +417,7 @@ def test_hooks_wait_in_the_spool_while_the_log_is_away(
     """No log was ever made there: hooks do not ask."""
     url = f"sqlite:///{tmp_path}/later/s.db"
     told = {"hook_event_name": "Stop", "session_id": SESSION, "transcript_path": ""}
-    keep(json.dumps(told).encode(), at_us=1, url=url)
+    keep(json.dumps(told).encode(), at_us=1, url=url, told_max_bytes=TOLD_MAX_BYTES)
     assert not (tmp_path / "later/s.db").exists()
     done = foldline(
         "mirror",

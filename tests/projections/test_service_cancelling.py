@@ -1,6 +1,5 @@
 """Stopping over HTTP: in the log before it is acknowledged, and down the tree."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -9,26 +8,8 @@ import pytest
 from foldline.producers.client import connect
 from foldline.schemas.events import SessionCancelled
 from foldline.testing import LogStory
-from foldline.testing.samples import created, started
 from foldline.testing.subagent_contract import asked, begun
-from tests.serving import Served, people_of, serving_memory
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving_memory(people_of(tmp_path_factory.mktemp("served"))) as served:
-        yield served
-
-
-@pytest.fixture
-def http(served: Served) -> Iterator[httpx2.Client]:
-    with served.http("fl_ann") as client:
-        yield client
-
-
-@pytest.fixture
-def story(served: Served) -> LogStory:
-    return LogStory(served.node.log).given(created(), started())
+from tests.serving import Served
 
 
 def path(session_id: str) -> str:

@@ -1,32 +1,13 @@
 """Steering over HTTP: in the log before it is acknowledged, once for a key, or refused."""
 
-from collections.abc import Iterator
-
 import httpx2
 import pytest
 
 from foldline.schemas.events import SessionCancelled
 from foldline.schemas.state import WINDOW
 from foldline.testing import LogStory
-from foldline.testing.samples import created, started, told
-from tests.serving import Served, people_of, serving_memory
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving_memory(people_of(tmp_path_factory.mktemp("served"))) as served:
-        yield served
-
-
-@pytest.fixture
-def http(served: Served) -> Iterator[httpx2.Client]:
-    with served.http("fl_ann") as client:
-        yield client
-
-
-@pytest.fixture
-def story(served: Served) -> LogStory:
-    return LogStory(served.node.log).given(created(), started())
+from foldline.testing.samples import told
+from tests.serving import Served
 
 
 def path(story: LogStory) -> str:
