@@ -225,7 +225,6 @@ class Fleet:
         for partition in partitions - self._ours:
             start, end = self._folding.stored
             self._folding.load(partition, self.table.rows.stored(partition, start, end))
-            self.lag.positions[partition] = 0
         self._ours = set(partitions)
         self._restored = True
         self._on_ready(sorted(partitions))

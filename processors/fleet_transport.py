@@ -4,6 +4,7 @@
   a second without one, and the offset of the source would be committed without the rows.
 - Offsets are committed of what was taken in. Faust's own stop at markers of transactions,
   and go past records that were skipped in a rebalance.
+- Records come in their order after a rebalance, too.
 - What it reads are committed records. Faust's own reads those of aborted transactions,
   too, and a worker's batch that was aborted is run again.
 
@@ -43,6 +44,28 @@ class _Consumer(_driver.Consumer):
 
     def _new_consumer_thread(self) -> Any:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._seeks = 0
+
+    async def perform_seek(self) -> None:
+        """Go back to what is committed."""
+        self._seeks += 1
+        await super().perform_seek()
+
+    async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:  # noqa: ASYNC109 - Faust's own
+        """The next records; never those that were on their way when it went back.
+
+        Faust would hand them out first, as of the new generation, and those before them
+        later.
+        """
+        seeks = self._seeks
+        records, active = await super()._wait_next_records(timeout)
+        if records and seeks != self._seeks:
+            await self.perform_seek()
+            return None, None
+        return records, active
 
     def _new_offset(self, tp: TP) -> int | None:
         """What may be committed: what the fleet says that it has taken in.

@@ -10,6 +10,7 @@ import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from foldline.errors import LogFormatError
 from foldline.processors.fleet_port import Row
 from foldline.projections.fleet_board import Board, Bounds, Counted, When
 from foldline.projections.fleet_fold import Step, Watched, limits_of, take
@@ -126,10 +127,17 @@ class FleetFolding:
         *,
         row: Callable[[], bytes | None],
     ) -> Sequence[Append]:
-        """Take an event in; the loops that it closes are to be appended."""
+        """Take an event in; the loops that it closes are to be appended.
+
+        Raises:
+            LogFormatError: a hole: the session has events between that were not read.
+        """
         key = session_key(recorded.envelope.session_id)
         watched = self._watched(key, partition, recorded, row)
         before = watched.seq
+        if before and recorded.seq > before + 1:
+            reason = f"seq {before + 1} was to come, {recorded.seq} came"
+            raise LogFormatError(recorded.envelope.session_id, reason)
         step = take(watched, recorded, limits=self._limits)
         if step.repeated:
             self.repeats += 1

@@ -122,18 +122,13 @@ class Rule:
 
 
 def violation(
-    said: str,
-    *,
-    severity: str = "WARNING",
-    action: str = NONE,
-    call_id: str | None = None,
+    said: str, *, severity: str = "WARNING", call_id: str | None = None
 ) -> PolicyViolation:
-    """That the rule was broken; which rule, and by which event, is filled in."""
+    """That the rule was broken. By which event, and what else is wanted, is filled in."""
     return PolicyViolation(
         policy="",
         rule="",
         severity=severity,
-        action=action,
         call_id=call_id,
         blocks=(text_block(said),),
     )
@@ -180,16 +175,20 @@ class Finding:
     @property
     def action(self) -> str:
         """The strongest thing that it asks for: CANCEL, STEER or NONE."""
-        kinds = {type(one.event) for one in self.wanted}
-        if CancellationRequested in kinds:
-            return CANCEL
-        return STEER if SteeringReceived in kinds else NONE
+        return _action_of([one.event for one in self.wanted])
 
     @property
     def target(self) -> str:
         """What is to stop: SESSION, TURN or CALL; empty where nothing is."""
         stops = (one.event for one in self.wanted)
         return next((s.target for s in stops if isinstance(s, CancellationRequested)), "")
+
+
+def _action_of(wishes: Sequence[Wish]) -> str:
+    kinds = {type(wish) for wish in wishes}
+    if CancellationRequested in kinds:
+        return CANCEL
+    return STEER if SteeringReceived in kinds else NONE
 
 
 def _said(wanted: Wanted) -> str:
@@ -271,14 +270,15 @@ def _wanted(rule: Policy, recorded: Recorded, wishes: Sequence[Wish]) -> Iterato
             said = f"it may not want {type(wish).__name__}"
             raise _failed(rule, recorded, said)
         event_id = derived_id("policy", *about, type_of(wish), str(index))
-        yield Wanted(event_id, _completed(rule, recorded, wish))
+        yield Wanted(event_id, _completed(rule, recorded, wish, _action_of(wishes)))
 
 
-def _completed(rule: Policy, recorded: Recorded, wish: Wish) -> Wish:
-    """A violation says which rule was broken, and by what."""
+def _completed(rule: Policy, recorded: Recorded, wish: Wish, action: str) -> Wish:
+    """A violation says which rule was broken, by what, and what is asked for beside it."""
     if not isinstance(wish, PolicyViolation):
         return wish
     known = {
+        "action": action,
         "policy": wish.policy or getattr(rule, "policy", "default"),
         "rule": rule.name,
         "rule_version": rule.version,

@@ -59,9 +59,7 @@ class Reaction:
 
     def wishes(self, said: str, *, call_id: str | None = None) -> list[Wish]:
         """The events that say it, and do it."""
-        wanted: list[Wish] = [
-            violation(said, severity=self.severity, action=self.action, call_id=call_id)
-        ]
+        wanted: list[Wish] = [violation(said, severity=self.severity, call_id=call_id)]
         told = self.message or said
         if self.action == STEER:
             wanted.append(steering(told, mode=self.mode))

@@ -42,7 +42,7 @@ def compactions_without_progress(events: Iterable[Recorded]) -> int:
     Args:
         events: of the session and its ancestors, in order.
     """
-    tried: set[int | str] = set()
+    tried: set[int] = set()
     begun: dict[str, int] = {}
     known: set[Ended] = set()
     asked: dict[str, tuple[str, str]] = {}
@@ -51,9 +51,9 @@ def compactions_without_progress(events: Iterable[Recorded]) -> int:
             case CompactionStarted(compaction_id=name, base_seq=base_seq):
                 begun[name] = base_seq
             case CompactionCompleted(compaction_id=name):
-                tried.add(begun.get(name, name))
+                tried.add(begun.get(name, -recorded.seq))
             case CompactionFailed(compaction_id=name) as failed if is_failure(failed):
-                tried.add(begun.get(name, name))
+                tried.add(begun.get(name, -recorded.seq))
             case ToolCallRequested(call_id=call_id, tool=tool, args_hash=args_hash):
                 asked[call_id] = tool, args_hash
             case _ if _is_new(recorded, asked, known):

@@ -75,11 +75,12 @@ def mentions(
     """
     named = [one for one in evidence_in(text) if one not in seen]
     counted = text[:COUNTED_CHARACTERS]
-    # What first stands behind it comes last: -1 becomes the end.
-    places = {one: counted.find(one) % len(text) for one in named}
-    named.sort(key=lambda one: (-counted.count(one), places[one], one))
+    often = {one: counted.count(one) for one in evidence_in(counted) | quoted_in(counted)}
+    # What first stands behind it comes last.
+    places = {one: counted.find(one) for one in named if often.get(one)}
+    named.sort(key=lambda one: (-often.get(one, 0), places.get(one, len(text)), one))
     quoted = [one for one in quoted_in(text) if one not in seen]
-    quoted.sort(key=lambda one: (-counted.count(one), len(one), one))
+    quoted.sort(key=lambda one: (-often.get(one, 0), len(one), one))
     return within([*named, *quoted], shown=shown, tokens=tokens, counter=counter)
 
 

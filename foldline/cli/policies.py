@@ -141,6 +141,7 @@ def backtest(
         context: Where to read and write.
     """
     from foldline.cli.moments import moment_us  # late: --help does without
+    from foldline.errors import LogTruncatedError
     from foldline.projections.backtest import Backtest, try_rule
 
     chosen = _chosen(rule, rules, set_)
@@ -148,16 +149,17 @@ def backtest(
     whole = Backtest()
     show = context.out.progress()
     with context.reading() as log:
-        rows = _rows(log, session, tenant)
+        rows = _rows(log, session, tenant, since_us)
         for number, row in enumerate(rows):
             if show is not None and not number % 16:
                 show(f"{number:,} of {len(rows):,} sessions, {whole.hit:,} hit")
-            if row.recorded_at < since_us:
-                continue
             read = log.events if chosen.content else log.structure
-            tried = try_rule(
-                row.session_id, read(row.session_id), chosen, since_us=since_us
-            )
+            try:
+                events = read(row.session_id)
+                tried = try_rule(row.session_id, events, chosen, since_us=since_us)
+            except LogTruncatedError as error:
+                context.out.remark(f"{row.session_id} is left out: {error}")
+                continue
             whole.count(tried)
             if tried.hit is not None:
                 context.out.end_progress()
@@ -168,13 +170,15 @@ def backtest(
 
 
 def _rows(
-    log: "AuditableLog", session: str | None, tenant: str | None
+    log: "AuditableLog", session: str | None, tenant: str | None, since_us: int
 ) -> "list[StoredSession]":
     wanted = None if session is None else find_session(log, session)
     return [
         row
         for row in log.stored_sessions()
-        if wanted in (None, row.session_id) and tenant in (None, row.tenant)
+        if wanted in (None, row.session_id)
+        and tenant in (None, row.tenant)
+        and row.recorded_at >= since_us
     ]
 
 

@@ -95,7 +95,7 @@ def _each(
     since_us: int,
 ) -> "Iterator[Told]":
     """Each session, walked; one whose events cannot be read is named and left out."""
-    from foldline.errors import LogTruncatedError, SessionNotFoundError
+    from foldline.errors import LogTruncatedError
     from foldline.projections.stats_walk import SessionWalk
 
     rows = [row for row in log.stored_sessions() if wanted(row)]
@@ -107,7 +107,7 @@ def _each(
         try:
             for recorded in log.structure(row.session_id):
                 walk.take(recorded)
-        except (LogTruncatedError, SessionNotFoundError) as error:
+        except LogTruncatedError as error:
             context.out.remark(f"{row.session_id} is left out: {error}")
             continue
         told = walk.told()

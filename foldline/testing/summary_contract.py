@@ -6,8 +6,8 @@ import pytest
 
 from foldline.errors import UncertainAppendError
 from foldline.processors.log import Log
-from foldline.producers import compacting
 from foldline.producers.client import connect
+from foldline.projections.shaping import EXTRACTIVE
 from foldline.schemas.events import (
     CompactionCompleted,
     CompactionFailed,
@@ -26,6 +26,12 @@ from foldline.testing.context_kit import (
     step,
     text_of,
 )
+
+
+class NoExtracts(Scripted):
+    """Nothing stands in for it."""
+
+    strategy = EXTRACTIVE
 
 
 class SummaryContract:
@@ -59,31 +65,30 @@ class SummaryContract:
             assert "Summary of events" in text_of(context)
 
     async def test_a_compaction_that_failed_is_not_tried_again_by_whoever_wakes_up(
-        self, log: Log, monkeypatch: pytest.MonkeyPatch
+        self, log: Log
     ) -> None:
         """Until the context has grown: the log says that it failed, and on how much."""
-        broken = Scripted(ValueError("broken"))
-        with monkeypatch.context() as patched:
-            patched.setattr(compacting, "Extractive", lambda: broken)
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=COMPACTS)
+            owned.summarise_by(NoExtracts(ValueError("broken")))
+            async with owned.turn("look around") as turn:
+                for name in "abc":
+                    await step(turn, ("read", f'{{"path": "src/{name}.py"}}'))
+                await turn.context()
+                turn.leave()
+            begun = len(await events_of(owned, CompactionStarted))
+            assert begun
+        for _ in range(3):
             async with connect(log) as client:
-                owned = await client.create(agent="a", policy=COMPACTS)
-                owned.summarise_by(broken)
-                async with owned.turn("look around") as turn:
-                    for name in "abc":
-                        await step(turn, ("read", f'{{"path": "src/{name}.py"}}'))
-                    turn.leave()
-                begun = len(await events_of(owned, CompactionStarted))
-                assert begun
-            for _ in range(3):
-                async with connect(log) as client:
-                    owned = await client.take(owned.session_id, policy=COMPACTS)
-                    turn = await owned.resume_turn()
-                    await turn.context()
-                    assert len(await events_of(owned, CompactionStarted)) == begun
+                owned = await client.take(owned.session_id, policy=COMPACTS)
+                turn = await owned.resume_turn()
+                await turn.context()
+                turn.leave()
+                assert len(await events_of(owned, CompactionStarted)) == begun
         async with connect(log) as client:
             owned = await client.take(owned.session_id, policy=COMPACTS)
             turn = await owned.resume_turn()
-            for name in "de":
+            for name in "defg":
                 await step(turn, ("read", f'{{"path": "src/{name}.py"}}'))
             assert await events_of(owned, CompactionCompleted)
 

@@ -21,9 +21,8 @@ QUICK = {
     "group.consumer.min.assignment.interval.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
-"""How soon a member hears of its partitions, and a dead one's transaction is aborted."""
+"""How soon a member of a group hears of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ def panes_of(disk: Disk) -> Mapping[bytes, bytes]:
     return {key: row for key, row in disk.rows.items() if key.startswith(PANE)}
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_fleet_killed_at_any_row_counts_every_event_once(data: st.DataObject) -> None:
     stories = [Story(session_id=name).given(SessionCreated(agent=name)) for name in "ab"]

@@ -10,6 +10,8 @@ from foldline.schemas.envelope import Actor, Envelope
 from foldline.schemas.events import (
     AssistantMessage,
     CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
     KnownEvent,
     ToolCallRequested,
     ToolExecutionCompleted,
@@ -99,3 +101,18 @@ def test_progress_is_what_was_not_there_before(
 def test_what_a_harness_says_in_a_persons_place_is_no_progress() -> None:
     events = history(COMPACTED, SAID, COMPACTED, actor="HARNESS")
     assert compactions_without_progress(events) == 2
+
+
+def test_a_compaction_that_failed_counts_once_with_the_extracts_that_stood_in() -> None:
+    """What was cancelled, or left by a crash, is no try."""
+    begun = [
+        CompactionStarted(compaction_id=name, base_seq=seq, reason="budget")
+        for name, seq in (("a", 1), ("b", 1), ("c", 9), ("d", 12))
+    ]
+    failures = [
+        CompactionFailed(compaction_id=name, reason=reason)
+        for name, reason in (("a", "broken"), ("c", "broken"), ("d", "crash"))
+    ]
+    done = COMPACTED.model_copy(update={"compaction_id": "b"})
+    events = (begun[0], failures[0], begun[1], done, begun[2], failures[1], begun[3])
+    assert compactions_without_progress(history(SAID, *events, failures[2])) == 2

@@ -3,7 +3,9 @@
 import json
 from dataclasses import replace
 
-from foldline.projections.facts import FACTS_KEPT, FAILURES_MAX
+import pytest
+
+from foldline.projections.facts import FAILURES_MAX
 from foldline.projections.policy import LEAN
 from foldline.projections.summarising import (
     SUMMARY_MIN_TOKENS,
@@ -182,3 +184,32 @@ def test_steering_is_what_a_person_said() -> None:
     story.when(turn())
     story.when(steering_applied(event_id))
     assert "use tabs" in told(story)
+
+
+@pytest.mark.parametrize("tokens", [40, 150, 300, 1_000])
+def test_the_newest_failures_survive_in_the_shortest_summary(tokens: int) -> None:
+    """With their counts, in fewer words where there is no room for more."""
+    story = in_turn().given(UserMessage(message_id="u", blocks=(text_block("x " * 500),)))
+    for number in range(8):
+        for again in range(number + 1):
+            run = json.dumps({"run": f"make target{number} " + "very " * 60})
+            fails(story, f"c{number}.{again}", f"why{number} " + "so " * 90, run)
+    summary = told(story, tokens=tokens)
+    for number in (5, 6, 7):
+        assert f"target{number}" in summary
+        assert f"{number + 1} times, last: Exit. why{number}" in summary
+
+
+def test_steps_that_are_open_survive_before_those_that_are_done() -> None:
+    """In a short summary of a long plan."""
+    items = tuple(
+        PlanItem(
+            item_id=str(n),
+            status="PENDING" if n > 36 else "COMPLETED",
+            blocks=(text_block(f"step{n} " + "and " * 30),),
+        )
+        for n in range(40)
+    )
+    story = in_turn().given(PlanUpdated(items=items))
+    summary = told(story, tokens=60)
+    assert all(f"PENDING: step{n}" in summary for n in (37, 38, 39))
