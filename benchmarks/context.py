@@ -8,7 +8,7 @@ it: the raw history, and what a policy makes of it, as if it had been in force f
 start (`foldline.projections.shaping.Shaper`).
 
 - *calls*: model calls with a raw history. A call is where the first event of its answer
-  stands. Sessions' subagents are sessions of their own.
+  stands. Sessions' subagents are sessions of their own, and so is each sidechain.
 - *raw*: all messages since the harness's own last compaction (and after its own
   prunings), instructions included; reasoning is left out on both sides, as providers
   discard it. Tools' declarations are left out too: transcripts have none.
@@ -164,18 +164,28 @@ def imported(folder: Path, database: Path) -> Log:
 def stories(log: Log, counter: TokenCounter) -> Iterator[Story]:
     """Every session that has model calls."""
     for summary in log.sessions(limit=10_000):
-        events = list(log.events(summary.session_id))
+        everything = list(log.events(summary.session_id))
         texts = {
             sha256: log.blobs.get(sha256).decode("utf-8", "replace")
-            for sha256 in text_blobs(events)
+            for sha256 in text_blobs(everything)
         }
-        calls = [
-            call
-            for at, requests in model_calls(events)
-            if (call := call_of(events[:at], requests, texts, counter)) is not None
-        ]
-        if calls:
-            yield Story(summary.session_id, events, texts, calls)
+        for events in threads(everything):
+            calls = [
+                call
+                for at, requests in model_calls(events)
+                if (call := call_of(events[:at], requests, texts, counter)) is not None
+            ]
+            if calls:
+                yield Story(summary.session_id, events, texts, calls)
+
+
+def threads(events: Sequence[Recorded]) -> Iterator[list[Recorded]]:
+    """The conversation, and each branch of it as one of its own: others saw it."""
+    found: dict[str | None, list[Recorded]] = defaultdict(list)
+    for recorded in events:
+        main = recorded.envelope.model_copy(update={"branch": None})
+        found[recorded.envelope.branch].append(recorded._replace(envelope=main))
+    yield from found.values()
 
 
 def model_calls(

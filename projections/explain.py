@@ -6,7 +6,7 @@
 The reasons are these. A message is *in force* (what leads the conversation), *in full*, a
 *summary* or a *note*; a result is *in full*, *as it was shown* (frozen), *pruned* (a
 reference stands for it) or a *stand-in*. What is not shown was compacted, cleared,
-rewound, retracted, overtaken, or never is for the model.
+rewound, retracted, overtaken, said on a branch, or never is for the model.
 """
 
 from collections import Counter
@@ -56,6 +56,7 @@ LEFT = "left to the parent"
 COMPACTED = "compacted"
 CLEARED = "cleared"
 REWOUND = "rewound"
+ON_BRANCH = "on a branch"
 BEFORE = "before the base"
 OVERTAKEN = "overtaken"
 NOT_FOR_MODELS = "not for the model"
@@ -305,6 +306,8 @@ class _Reasons:
         """The reason of one, and the seq of the event that is the reason."""
         if not _is_for_models(recorded.event):
             return NOT_FOR_MODELS, None
+        if recorded.envelope.branch is not None:
+            return ON_BRANCH, None
         outlasts = type(recorded.event) in OUTLASTS_REWINDS
         found = self.at(recorded.seq, but_for=REWOUND if outlasts else "")
         return found or (OVERTAKEN, None)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from foldline.processors.fold import initial
 from foldline.processors.kept import short
-from foldline.projections.fleet_loops import Circles, LoopLimits, event_call_id, watch
+from foldline.projections.fleet_circles import Circles, LoopLimits
+from foldline.projections.fleet_loops import event_call_id, watch
 from foldline.projections.fleet_windows import AGENT, MODEL, TOOL, Increment
 from foldline.projections.metric_names import name_or_other
 from foldline.projections.metrics import count

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from foldline.processors.stored import AuditableLog, StoredSession
 from foldline.projections.fleet_board import Board, Bounds, When
+from foldline.projections.fleet_circles import LoopLimits
 from foldline.projections.fleet_fold import Watched, take
-from foldline.projections.fleet_loops import LoopLimits
 from foldline.schemas.events import LoopDetected
 
 PANES_MAX = 1_000_000

@@ -12,16 +12,25 @@ What a person says begins every count anew, and so does a call that comes again 
 The same failing call is a failure, the same denied call a denial: each circle has one kind.
 """
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-import msgspec
 
 from foldline.processors.kept import short
 from foldline.projections.calls import INTERRUPT_POLICY
+from foldline.projections.fleet_circles import (
+    KNOWN_MAX,
+    RUNS_MAX,
+    Circles,
+    LoopLimits,
+    Run,
+    come,
+    count_again,
+    digest_of,
+    fingerprint,
+    hashed,
+    restart,
+)
 from foldline.projections.reopening import READ_EVENT
-from foldline.schemas.blocks import Blob, Blocks, Body, Sealed
+from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
     AnyEvent,
     BackgroundEnded,
@@ -59,60 +68,6 @@ DETECTOR_VERSION = 1
 """Goes up with every change of what is said to be a loop."""
 
 PERSON = "PERSON"
-
-RUNS_MAX = 64
-"""How many circles of one kind are watched at once in a session: the latest ones."""
-
-KNOWN_MAX = 256
-"""How many outcomes of a session are remembered, to tell what is new: the latest ones."""
-
-SEQS_MAX = 8
-"""How many seqs of a circle are kept and said: the latest ones."""
-
-FINGERPRINT_CHARS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class LoopLimits:
-    """How often something comes again before it is called a loop."""
-
-    calls: int = 3
-    failures: int = 3
-    compactions: int = 3
-    denials: int = 3
-    within_calls: int = 30
-    """A call or failure that comes again after more calls than that begins anew."""
-
-
-class Run(msgspec.Struct, array_like=True):
-    """One thing that comes again. `at` is the number of the call when it last came.
-
-    `outcome` is the digest of what came of it last; `said` that it was called a loop.
-    """
-
-    count: int = 0
-    from_seq: int = 0
-    at: int = 0
-    tool: str = ""
-    outcome: bytes = b""
-    said: bool = False
-    seqs: tuple[int, ...] = ()
-
-
-Runs = dict[str, Run]
-
-
-class Circles(msgspec.Struct, array_like=True):
-    """What is watched in a session: bounded, whatever the session does."""
-
-    number: int = 0
-    """How many calls were asked for."""
-    calls: Runs = msgspec.field(default_factory=dict[str, Run])
-    failures: Runs = msgspec.field(default_factory=dict[str, Run])
-    denials: Runs = msgspec.field(default_factory=dict[str, Run])
-    compactions: Run = msgspec.field(default_factory=Run)
-    known: dict[bytes, None] = msgspec.field(default_factory=dict[bytes, None])
-    """Outcomes that there were."""
 
 
 def watch(
@@ -171,7 +126,7 @@ def _watched(
         case ToolOutcomeResolved(call_id=call_id, outcome="COMPLETED", output=output):
             _ended(circles, _call(state, call_id), output)
         case BackgroundEnded(output=output):
-            _learn(circles, _digest("background", output))
+            _learn(circles, digest_of("background", output))
         case SubagentEnded():
             circles.compactions = Run()
         case ToolExecutionFailed(call_id=call_id):
@@ -203,7 +158,7 @@ def _asked(
     if not event.args_hash or event.tool == READ_EVENT:
         return
     name = fingerprint(SAME_CALL, event.namespace or "", event.tool, event.args_hash)
-    run = _come(circles.calls, name, circles.number, seq, limits)
+    run = come(circles.calls, name, circles.number, seq, limits)
     run.tool = event.tool
     if run.count >= limits.calls:
         yield from _say(run, SAME_CALL, name, seq, event.call_id)
@@ -214,14 +169,14 @@ def _ended(circles: Circles, call: Call | None, output: Blocks) -> None:
     if call is None:
         return
     _forget_failures(circles, call.tool)
-    digest = _digest("completed", output)
+    digest = digest_of("completed", output)
     run = circles.calls.get(_of_call(SAME_CALL, call))
     if run is not None:
         if run.outcome and (not digest or digest != run.outcome):
-            _restart(run, call.requested_seq)
+            restart(run, call.requested_seq)
         run.outcome = digest or b"?"
     if call.tool != READ_EVENT:
-        _learn(circles, digest and _hashed(digest, call.tool, call.args_hash))
+        _learn(circles, digest and hashed(digest, call.tool, call.args_hash))
 
 
 def _failed(
@@ -239,9 +194,9 @@ def _failed(
     elif call_id is not None:
         return  # of a call that nobody remembers
     how, blocks = text
-    digest = _digest(how, blocks) or b""
+    digest = digest_of(how, blocks) or b""
     name = fingerprint(SAME_FAILURE, tool, how, digest.hex())
-    run = _come(circles.failures, name, circles.number, seq, limits)
+    run = come(circles.failures, name, circles.number, seq, limits)
     run.tool = tool
     if run.count >= limits.failures:
         yield from _say(run, SAME_FAILURE, name, seq, call_id)
@@ -249,7 +204,7 @@ def _failed(
 
 def _compacted(circles: Circles, seq: int, limits: LoopLimits) -> Iterator[LoopDetected]:
     run = circles.compactions
-    _count(run, seq)
+    count_again(run, seq)
     if run.count >= limits.compactions:
         yield from _say(run, NO_PROGRESS, fingerprint(NO_PROGRESS), seq, None)
 
@@ -271,18 +226,13 @@ def _answered(
     if isinstance(event, PermissionDenied) and event.policy == INTERRUPT_POLICY:
         return  # nobody said no: it was interrupted
     circles.calls.pop(_of_call(SAME_CALL, call), None)
-    run = _come(circles.denials, name, circles.number, seq, limits)
+    run = come(circles.denials, name, circles.number, seq, limits)
     run.tool = call.tool
     if run.count >= limits.denials:
         yield from _say(run, PERMISSION_PING_PONG, name, seq, call.call_id)
 
 
 # --- what they are made of -----------------------------------------------------------
-
-
-def fingerprint(*parts: str) -> str:
-    """A name for what goes round, that shows nothing of it."""
-    return _hashed(*parts).hex()[:FINGERPRINT_CHARS]
 
 
 def event_call_id(state: SessionState, event: AnyEvent) -> str:
@@ -302,28 +252,6 @@ def _call(state: SessionState, call_id: str) -> Call | None:
 
 def _of_call(kind: str, call: Call) -> str:
     return fingerprint(kind, call.namespace, call.tool, call.args_hash)
-
-
-def _come(runs: Runs, name: str, number: int, seq: int, limits: LoopLimits) -> Run:
-    """It comes, perhaps again; the one that came last stands last."""
-    run = runs.pop(name, None)
-    if run is None or number - run.at > limits.within_calls:
-        run = Run()
-    runs[name] = run
-    run.at = number
-    _count(run, seq)
-    return run
-
-
-def _count(run: Run, seq: int) -> None:
-    run.count += 1
-    run.from_seq = run.from_seq or seq
-    run.seqs = (*run.seqs, seq)[-SEQS_MAX:]
-
-
-def _restart(run: Run, seq: int) -> None:
-    """Something new came of it: this was the first time of what may become a circle."""
-    run.count, run.from_seq, run.seqs, run.said = 1, seq, (seq,), False
 
 
 def _forget_failures(circles: Circles, tool: str) -> None:
@@ -361,32 +289,3 @@ def _say(
         tool=run.tool or None,
         seqs=run.seqs,
     )
-
-
-def _digest(how: str, blocks: Blocks) -> bytes | None:
-    """What was said, in a few bytes; None if it is sealed: then nobody can compare it."""
-    parts: list[str | bytes] = [how]
-    for block in blocks:
-        body = _comparable(block.body)
-        if body is None:
-            return None
-        parts += [block.kind, body]
-    return _hashed(*parts)
-
-
-def _comparable(body: Body) -> str | bytes | None:
-    match body:
-        case Sealed():
-            return None
-        case Blob():
-            return None if body.key_id else body.sha256
-        case _:
-            return body
-
-
-def _hashed(*parts: str | bytes) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "big") + data)
-    return digest.digest()[: FINGERPRINT_CHARS // 2]

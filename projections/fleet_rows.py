@@ -22,8 +22,9 @@ import msgspec
 from foldline.errors import DecodeError
 from foldline.processors.state_codec import LAYOUT, decode_state, encode_state
 from foldline.projections.fleet_board import Counted
+from foldline.projections.fleet_circles import Circles, Run
 from foldline.projections.fleet_fold import Watched
-from foldline.projections.fleet_loops import DETECTOR_VERSION, Circles, Run
+from foldline.projections.fleet_loops import DETECTOR_VERSION
 from foldline.projections.fleet_windows import BUCKETS_S, Pane, Tally
 from foldline.projections.metric_names import METRICS_VERSION
 from foldline.projections.metrics_tracked import Tracked

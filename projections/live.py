@@ -8,6 +8,9 @@ that waits is still to be applied. What became of a call that was asked for befo
 as well as ever.
 
 A retraction, or another message in its place, takes back what was said before it.
+
+What stands on a branch (a subagent that another harness keeps in its parent's transcript)
+was said to another model: the parent's knows its call and the result.
 """
 
 from collections.abc import Sequence
@@ -58,6 +61,8 @@ _MAY_TAKE_BACK: frozenset[type] = frozenset({HistoryRewound, MessageRetracted, U
 
 def live_of(events: Sequence[Recorded]) -> list[Recorded]:
     """The events that are still part of the conversation, after every rewind."""
+    if any(recorded.envelope.branch is not None for recorded in events):
+        events = [recorded for recorded in events if recorded.envelope.branch is None]
     if not any(_takes_back(r) for r in events if type(r.event) in _MAY_TAKE_BACK):
         return list(events)
     live: list[Recorded] = []

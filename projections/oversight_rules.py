@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 
 from foldline.processors.kept import short
 from foldline.projections.calls import INTERRUPT_POLICY
-from foldline.projections.fleet_loops import Circles, LoopLimits, watch
+from foldline.projections.fleet_circles import Circles, LoopLimits
+from foldline.projections.fleet_loops import watch
 from foldline.projections.oversight import (
     CANCEL,
     NONE,

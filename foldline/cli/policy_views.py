@@ -4,7 +4,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from foldline.cli.clean import clean_line
-from foldline.projections.views import iso_time
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
@@ -56,6 +55,8 @@ def tell(out: "Output", look: "Look") -> None:
 
 def show_hit(out: "Output", hit: "Hit") -> None:
     """A session in which a rule would have said something."""
+    from foldline.projections.views import iso_time  # late: --help does without
+
     first = hit.first
     if out.json:
         out.record(_view_of_hit(hit))
@@ -74,6 +75,8 @@ def show_hit(out: "Output", hit: "Hit") -> None:
 
 
 def _view_of_hit(hit: "Hit") -> dict[str, Any]:
+    from foldline.projections.views import iso_time  # late: see above
+
     first = hit.first
     return {
         "session_id": hit.session_id,

@@ -8,6 +8,9 @@ import pytest
 
 from foldline.processors.anomalies import MISSING_PARENT_ID
 from foldline.producers.claude_code_mapping import NOISE
+from foldline.projections.building import build
+from foldline.projections.context import Sources
+from foldline.projections.explain import explain
 from foldline.schemas.blocks import text_of
 from foldline.schemas.events import (
     AssistantMessage,
@@ -18,6 +21,7 @@ from foldline.schemas.events import (
     TurnStarted,
     UserMessage,
 )
+from foldline.tokenizers import default_counter
 from tests.transcripts import (
     DENIAL,
     LAUNCHED,
@@ -116,6 +120,28 @@ def test_an_inline_sidechain_is_a_branch_named_after_its_root(
     assert len(into.of(TurnStarted)) == 1
     prompts = [e for e in into.events() if e.type == "UserMessage"]
     assert [e.envelope.actor.kind for e in prompts] == ["PERSON", "AGENT"]
+
+
+def test_the_model_of_the_parent_is_not_shown_what_its_sidechain_said(
+    script: Transcript, into: Import
+) -> None:
+    """It sees the call and its result; why the rest is left out can be asked."""
+    script.user("go")
+    script.assistant("m1", tool_use("c1", "Task"))
+    main = script.last
+    script.last = None
+    script.user("look around", isSidechain=True)
+    script.assistant("m2", text("a secret of mine"), tool_use("c2"), isSidechain=True)
+    script.result("c2", "far away", isSidechain=True)
+    script.result("c1", "found it", parentUuid=main)
+    into.take(script)
+    events = list(into.events())
+    context = build(Sources(events))
+    shown = context.as_bytes().decode()
+    assert "found it" in shown
+    assert not any(said in shown for said in ("look around", "a secret of", "far away"))
+    left = explain(context, events, default_counter()).left_out
+    assert "on a branch" in {one.why for one in left}
 
 
 def test_an_agent_with_an_id_is_a_child_session_with_its_call(

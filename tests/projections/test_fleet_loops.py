@@ -7,16 +7,18 @@ import pytest
 
 from foldline.processors.fold import fold_in, initial
 from foldline.projections.calls import INTERRUPT_POLICY
-from foldline.projections.fleet_loops import (
+from foldline.projections.fleet_circles import (
     KNOWN_MAX,
-    NO_PROGRESS,
-    PERMISSION_PING_PONG,
     RUNS_MAX,
-    SAME_CALL,
-    SAME_FAILURE,
     SEQS_MAX,
     Circles,
     LoopLimits,
+)
+from foldline.projections.fleet_loops import (
+    NO_PROGRESS,
+    PERMISSION_PING_PONG,
+    SAME_CALL,
+    SAME_FAILURE,
     watch,
 )
 from foldline.schemas.blocks import Blocks, Sealed, text_block
