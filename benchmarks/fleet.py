@@ -14,14 +14,14 @@ import json
 import tempfile
 import time
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from measure import finish, machine, options, say, table
 from worker_load import make_load, records
-from worker_log import BenchLog, Running, cluster, fresh_log
+from worker_log import BenchLog, Cluster, Running, cluster, fresh_log
 
 from foldline.processors.open_log import open_log
 from foldline.projections.fleet_fold import limits_of
@@ -37,6 +37,8 @@ KILLS = 3
 LIMIT_S = 600.0
 LIMIT = 100_000
 ASK_S = 0.5
+
+Part = Callable[[BenchLog, int], dict[str, Any]]
 
 
 class Asked:
@@ -171,25 +173,22 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=0)
     arguments = parser.parse_args()
     events = arguments.events or (QUICK_EVENTS if arguments.quick else EVENTS)
-    with (
-        tempfile.TemporaryDirectory() as below,
-        cluster(Path(below)) as place,
-        fresh_log(place, Path(below), "fleet", partitions=PARTITIONS) as log,
-    ):
-        filled(log, events)
-        say(f"{events} events are admitted")
-        found = {"throughput": throughput(log, events)}
-        say(str(found["throughput"]))
-    with (
-        tempfile.TemporaryDirectory() as below,
-        cluster(Path(below)) as place,
-        fresh_log(place, Path(below), "kills", partitions=PARTITIONS) as log,
-    ):
-        filled(log, events)
-        found["kills"] = kills(log, events)
+    with tempfile.TemporaryDirectory() as below, cluster(Path(below)) as place:
+        found = {
+            part.__name__: _on_a_log(place, Path(below), part, events)
+            for part in (throughput, kills)
+        }
     say(table(("what", "value"), [*_rows(found)]))
     say(str(machine()))
     finish(arguments, found)
+
+
+def _on_a_log(place: Cluster, below: Path, part: Part, events: int) -> dict[str, Any]:
+    """Run one part on a log of its own, which is filled before."""
+    with fresh_log(place, below, part.__name__, partitions=PARTITIONS) as log:
+        filled(log, events)
+        say(f"{part.__name__}: {events} events are admitted")
+        return part(log, events)
 
 
 def _rows(found: dict[str, Any]) -> Generator[tuple[str, object]]:

@@ -146,14 +146,14 @@ class ReplayedSession(OwnedSession):
         """What came of subagents is in the record."""
         return []
 
-    async def _end(self, end: End, *, expire: str) -> Verdict:
+    async def _end(self, end: End, *, expire: str, event_id: str | None = None) -> Verdict:
         await self._script.give_between_turns(self._owner)
         pending = pending_steering(await self._owner.state())
         if pending and not expire and self._script.next_turn is not None:
             # As it was: the end was called off, and another turn took the steering up.
             raise PendingSteeringError(self.session_id, [s.event_id for s in pending])
         await self._script.check_session_end(end)
-        return await super()._end(end, expire=expire)
+        return await super()._end(end, expire=expire, event_id=event_id)
 
 
 class ReplayedTurn(Turn):

@@ -49,25 +49,32 @@ def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
 
 def _findings(context: Context) -> "Iterator[Finding]":
     """Everything, from the nearest to the farthest: what fails early explains the rest."""
-    from foldline.cli import doctor_machine as machine  # late: --help does without
+    # late: --help does without
     from foldline.cli.doctor_findings import BAD, Finding, found_by
+    from foldline.cli.doctor_machine import environment, redaction, versions
 
-    yield from found_by("versions", machine.versions)
-    yield from found_by("settings", partial(machine.environment, os.environ))
+    yield from found_by("versions", versions)
+    yield from found_by("settings", partial(environment, os.environ))
     try:
         settings = context.settings()
     except FoldlineError as error:
         yield Finding("settings", BAD, str(error), "set it as it says, or unset it")
         return
-    yield from found_by("redaction", partial(machine.redaction, settings))
+    yield from found_by("redaction", partial(redaction, settings))
     yield from found_by("log", partial(_log, settings))
 
 
 def _log(settings: "Settings") -> "Iterator[Finding]":
-    from foldline.cli import doctor_log as asked  # late: --help does without
-    from foldline.cli import doctor_machine as machine
+    # late: --help does without
     from foldline.cli.doctor_findings import OK as FINE
     from foldline.cli.doctor_findings import Finding, found_by
+    from foldline.cli.doctor_log import (
+        kafka_answers,
+        log_answers,
+        nobody_there,
+        storage_is_whole,
+    )
+    from foldline.cli.doctor_machine import files, room
     from foldline.cli.failures import NoLogError
     from foldline.processors.open_log import KAFKA, open_log, path_of
 
@@ -78,18 +85,18 @@ def _log(settings: "Settings") -> "Iterator[Finding]":
         advice = "`foldline demo`, or `foldline import PATH`"
         yield Finding("log", FINE, f"no log here yet: {error.looked_at}", advice)
         if path is not None:
-            yield from found_by("room", partial(machine.room, _first_there(path), 0))
+            yield from found_by("room", partial(room, _first_there(path), 0))
         return
     if path is not None:
         blobs = _blob_folder(settings, path)
-        check = partial(machine.files, path, blobs, settings.state_dir)
+        check = partial(files, path, blobs, settings.state_dir)
         yield from found_by("file", check)
     if settings.url.startswith(KAFKA):
-        yield from found_by("kafka", partial(asked.kafka_answers, settings))
+        yield from found_by("kafka", partial(kafka_answers, settings))
     with closing(open_log(settings.url, settings=settings)) as log:
-        yield from found_by("log", partial(asked.log_answers, log))
-        yield from found_by("log", partial(asked.nobody_there, log))
-        yield from found_by("log", partial(asked.storage_is_whole, log))
+        yield from found_by("log", partial(log_answers, log))
+        yield from found_by("log", partial(nobody_there, log))
+        yield from found_by("log", partial(storage_is_whole, log))
 
 
 def _blob_folder(settings: "Settings", path: "Path") -> "Path | None":

@@ -1,6 +1,5 @@
 """`foldline fleet`: every session seen at once, in windows, with the loops in them."""
 
-import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +47,8 @@ def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     Args:
         context: Where to read and append.
     """
+    import asyncio  # late: --help does without
+
     from foldline.kafka import cluster_of  # late: --help does without
     from foldline.processors.kafka_log import KafkaLog
     from foldline.processors.worker_health import listening
@@ -72,7 +73,9 @@ async def _run(
     health: "Health",
     port: int | None,
 ) -> None:
-    from foldline.kafka import cluster_of  # late: with what it imports
+    import asyncio  # late: with what it imports
+
+    from foldline.kafka import cluster_of
     from foldline.processors.worker_slot import Slot
     from foldline.projections.fleet_folding import FleetFolding
     from foldline.projections.fleet_text import FleetMetrics, FleetPages

@@ -13,7 +13,13 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from foldline.processors.worker_metrics import WorkerMetrics
-from foldline.projections.metric_names import CONSUMER, COUNTER, FAMILIES, HISTOGRAM
+from foldline.projections.metric_names import (
+    CONSUMER,
+    COUNTER,
+    FAMILIES,
+    FLEET,
+    HISTOGRAM,
+)
 from foldline.projections.service_metrics import Metrics
 from tests.deploy import compose
 from tests.deploy.promtool import MISSING, find_promtool
@@ -46,7 +52,7 @@ def known_metrics() -> set[str]:
     """Every series that any part of foldline shows."""
     names = {
         family.shown + suffix
-        for family in (FAMILIES | CONSUMER).values()
+        for family in (FAMILIES | CONSUMER | FLEET).values()
         for suffix in _SUFFIXES.get(family.kind, ("",))
     }
     for registry in (WorkerMetrics(list).registry, Metrics().registry):

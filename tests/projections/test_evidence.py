@@ -6,7 +6,13 @@ import pytest
 
 from foldline.projections.evidence import EVIDENCE_MAX, evidence_in, quoted_in
 from foldline.projections.policy import LEAN
-from foldline.projections.pruning import ending_of, excerpt_of, reference_to, shortened
+from foldline.projections.pruning import (
+    Names,
+    ending_of,
+    excerpt_of,
+    reference_to,
+    shortened,
+)
 from tests.projections.test_shaping import WORDS
 
 
@@ -49,16 +55,24 @@ def test_quotes_of_three_kinds_hold_something() -> None:
 
 def test_a_reference_says_what_it_stands_for_and_what_it_mentions_once() -> None:
     """What an earlier reference mentions is not said again."""
-    seen: set[str] = set()
+    names = Names((), LEAN.mention_tokens)
     text = "begin " + "word " * 100 + "old_name new/path.py " * 3
     first, second = (
-        reference_to(text, what="look, event 7", seen=seen, policy=LEAN, counter=WORDS)
+        reference_to(text, what="look, event 7", names=names, policy=LEAN, counter=WORDS)
         for _ in range(2)
     )
     assert first.startswith("[look, event 7: 107 tokens, not shown any more] begin")
     assert "It mentions: " in first
     assert "old_name" in first
     assert "It mentions" not in second
+
+
+def test_what_a_reference_mentions_has_a_cap_however_large_the_text() -> None:
+    """All references to one output share it."""
+    names = Names((), LEAN.mention_tokens)
+    text = " ".join(f"file_{number}.py" for number in range(100_000))
+    said = reference_to(text, what="look", names=names, policy=LEAN, counter=WORDS)
+    assert WORDS.count(said) <= LEAN.mention_tokens + 3 * LEAN.reference_tokens
 
 
 def test_an_excerpt_has_both_ends_and_an_ending_the_last() -> None:
