@@ -50,7 +50,8 @@ async def claim(
             await _check_no_live_owner(link, state, first_epoch)
         first_epoch = state.epoch if first_epoch < 0 else first_epoch
         stamp = Stamp(Actor(kind="AGENT", id=state.agent or "agent"), state.epoch + 1)
-        draft = link.draft(session_id, event, stamp, expected_seq=state.seq)
+        way = link.of(state.tenant)
+        draft = way.draft(session_id, event, stamp, expected_seq=state.seq)
         answers = await asyncio.shield(link.appender(session_id, state.seq).submit([draft]))
         tries_left -= 1
         if answers[0].verdict.kind not in (CONFLICT, FENCED) or not tries_left:

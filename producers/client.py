@@ -70,7 +70,8 @@ def connect(
         redactor: what replaces secrets before anything is recorded; the default rules,
             with a key kept beside the log, where not given.
         actor: who grants, denies, steers; a PERSON, this system's user, where not given.
-        tenant: whom the sessions made here belong to.
+        tenant: whom the sessions made here belong to; what is appended to one that is
+            there is its own tenant's.
     """
     return Client(
         url,
@@ -208,9 +209,8 @@ class Client:
         Raises:
             SessionNotFoundError: no such session.
         """
-        view = Session(
-            self._ready, await state_of(self._ready, session_id), forks=self.fork
-        )
+        state = await state_of(self._ready, session_id)
+        view = Session(self._ready.of(state.tenant), state, forks=self.fork)
         self._views.add(view)
         return view
 
@@ -265,15 +265,22 @@ class Client:
         events: Sequence[KnownEvent],
         *,
         policy: NamedPolicy = None,
+        tenant: str | None = None,
     ) -> OwnedSession:
         """Make a session that begins with these events, SessionCreated first, and own it.
+
+        Args:
+            session_id: its id.
+            events: what it begins with.
+            policy: how small its contexts are kept, as in `create`.
+            tenant: whom it belongs to; whom this client's do, where not given.
 
         Raises:
             SessionExistsError: a session of this id is there.
             SessionIdError: no session can be called that.
         """
         check_session_id(session_id)
-        link = self._ready
+        link = self._ready.of(tenant or self._tenant)
         agent = getattr(events[0], "agent", "")
         stamp = Stamp(Actor(kind="AGENT", id=agent), epoch=1)
         appender = link.appender(session_id, 0)
@@ -283,7 +290,8 @@ class Client:
         drafts = [first, *(replace(draft, requires=created_id) for draft in rest)]
         answers = await asyncio.shield(appender.submit(drafts))
         raise_refused(answers)
-        state = SessionState(session_id, agent=agent, seq=answers[-1].verdict.seq)
+        seq = answers[-1].verdict.seq
+        state = SessionState(session_id, tenant=link.tenant, agent=agent, seq=seq)
         return await self._owned(state, answers[0], policy)
 
     async def fork(
@@ -295,6 +303,7 @@ class Client:
         fork_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         policy: NamedPolicy = None,
+        tenant: str | None = None,
     ) -> OwnedSession:
         """Make a session that goes on from any event of another's history, and own it.
 
@@ -311,6 +320,8 @@ class Client:
             labels: labels of the fork.
             policy: how small its contexts are kept, as in `create`; as its history was,
                 where not given.
+            tenant: whose the other session is, and the fork; whose this client's are,
+                where not given.
 
         Raises:
             SessionNotFoundError: no such session.
@@ -319,8 +330,9 @@ class Client:
             SessionExistsError: a session of the id `fork_id` is there.
             SessionIdError: no session can be called that.
         """
+        link = self._ready.of(tenant or self._tenant)
         state, claim = await begin_fork(
-            self._ready, session_id, at_seq, agent=agent, session_id=fork_id, labels=labels
+            link, session_id, at_seq, agent=agent, session_id=fork_id, labels=labels
         )
         return await self._owned(state, claim, policy)
 
@@ -399,7 +411,7 @@ class Client:
             state = await state_of(self._ready, session_id)
         if state.mode != MIRRORED:
             raise SessionExistsError(session_id)
-        mirrored = MirroredSession(link, state)
+        mirrored = MirroredSession(link.of(state.tenant), state)
         self._views.add(mirrored)
         return mirrored
 
@@ -408,7 +420,7 @@ class Client:
     async def _owned(
         self, state: SessionState, claim: Sent, policy: NamedPolicy = None
     ) -> OwnedSession:
-        link = self._ready
+        link = self._ready.of(state.tenant)
         epoch = claim.verdict.epoch
         await link.read(link.keeper.hold, state.session_id, epoch=epoch, writer=link.writer)
         appender = link.appender(state.session_id, claim.verdict.current_seq)

@@ -64,6 +64,7 @@ async def _created(
     raise_refused(answers)
     state = SessionState(
         session_id,
+        tenant=link.tenant,
         agent=point.created.agent,
         relation=point.created.relation,
         parent_session_id=point.parent.session_id,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -67,6 +67,10 @@ class Link:
     lane: Threads
     readers: Threads
     followers: Threads
+
+    def of(self, tenant: str) -> "Link":
+        """The same way, to a tenant's sessions: what is appended there is that tenant's."""
+        return self if tenant == self.tenant else replace(self, tenant=tenant)
 
     def appender(self, session_id: str, known_seq: int) -> Appender:
         """A way of appends to one session."""

@@ -65,6 +65,7 @@ class Forks(Protocol):
         fork_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         policy: NamedPolicy = None,
+        tenant: str | None = None,
     ) -> "OwnedSession":
         """Make a session that goes on from `at_seq` of this one's history, and own it."""
         ...
@@ -117,6 +118,7 @@ class Session(View):
             fork_id=session_id,
             labels=labels,
             policy=self._policy_of_fork(policy),
+            tenant=self._link.tenant,
         )
 
     def _policy_of_fork(self, policy: NamedPolicy) -> NamedPolicy:

@@ -229,6 +229,7 @@ class _ReplayClient(Client):
         raise_refused(answers)
         state = SessionState(
             recording.session_id,
+            tenant=link.tenant,
             agent=event.agent,
             fork_seq=event.fork_seq or 0,
             parent_session_id=event.parent_session_id or "",

@@ -86,6 +86,7 @@ class Children(Protocol[Child_co]):
         events: Sequence[KnownEvent],
         *,
         policy: ContextPolicy | str | None = None,
+        tenant: str | None = None,
     ) -> Child_co:
         """Make a session that begins with these events, and own it."""
         ...
@@ -211,7 +212,12 @@ async def _made(
     state = await owner.link.read(log.state, name)
     if state is None:
         try:
-            return await children.make(name, [created, *set_up], policy=assignment.policy)
+            return await children.make(
+                name,
+                [created, *set_up],
+                policy=assignment.policy,
+                tenant=owner.link.tenant,
+            )
         except SessionExistsError:
             state = await owner.link.read(log.state, name)
     if state is None:

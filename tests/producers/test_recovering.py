@@ -127,6 +127,26 @@ async def test_a_session_whose_owner_is_gone_is_settled_and_given_to_the_harness
     assert {action.epoch for action in sweep.actions} == {2}
 
 
+async def test_a_session_of_another_tenant_is_recovered_as_its_tenants() -> None:
+    """Whoever recovers belongs to no tenant in particular."""
+    mail, log = Mail(), memory()
+    async with connect(log, settings=SHORT, tenant="acme") as client:
+        await leave_open(client, "s1", mail)
+    async with connect(log, settings=SHORT) as client:
+        sweep = await worker(client, mail, resume=finish).sweep()
+        assert actions(sweep) == [TAKEN, RESOLVED, RESUMED]
+        view = await client.open("s1")
+        fork = await view.fork(at_seq=2)
+        await view.label(seen="yes")
+    state = log.state("s1")
+    assert state is not None
+    assert (state.status, state.tenant) == (COMPLETED, "acme")
+    forked = log.state(fork.session_id)
+    assert forked is not None
+    assert forked.tenant == "acme"
+    assert {recorded.envelope.tenant for recorded in log.events("s1")} == {"acme"}
+
+
 async def test_a_session_with_a_living_owner_is_left_alone() -> None:
     mail = Mail()
     log = memory()

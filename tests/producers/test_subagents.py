@@ -247,3 +247,16 @@ def append_raw(log: Log, session_id: str, event: KnownEvent, **who: Any) -> None
     assert state is not None
     (verdict,) = log.append([make_append(session_id, event, known_seq=state.seq, **who)])
     assert verdict.kind == "ACCEPTED", verdict
+
+
+async def test_a_child_is_of_the_tenant_of_its_parent() -> None:
+    log = memory()
+    async with connect(log, settings=QUICK, tenant="acme") as client:
+        await client.create(agent="lead", session_id=SESSION)
+    async with connect(log, settings=QUICK) as client:
+        parent = await client.take(SESSION)
+        turn = await parent.turn("go").__aenter__()
+        request = delegating.ToolRequest("task", "{}", "p")
+        (call,) = await delegating.model_says(turn, request)
+        state = await (await parent.subagent(call, agent="cashier")).state()
+    assert (state.tenant, state.parent_session_id) == ("acme", SESSION)
