@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NO, OK, UsageError
+from foldline.cli.health import told_health
 from foldline.cli.loading import load_attribute
 from foldline.cli.policy_views import show_hit, show_rule, show_whole, tell
 from foldline.cli.signals import stop_on_signals
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from foldline.processors.stored import AuditableLog, StoredSession
-    from foldline.producers.overseeing import Overseer
+    from foldline.processors.worker_health import Health
+    from foldline.producers.overseeing import Look, Overseer
     from foldline.producers.oversight_positions import OversightPositions
     from foldline.projections.oversight import Policy
 
@@ -54,6 +56,7 @@ def run(
     every_ms: int = EVERY_MS,
     tenant: str | None = None,
     mirrored: bool = False,
+    health: str | None = None,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
     """Hold the sessions of a log to rules, until SIGTERM or Ctrl-C.
@@ -68,6 +71,7 @@ def run(
         every_ms: How often to look.
         tenant: Only sessions of this tenant.
         mirrored: Record violations in mirrored sessions, too.
+        health: Say at HOST:PORT under /healthz and /readyz whether it goes on.
         context: Where to read and write.
     """
     import asyncio  # late: --help does without
@@ -90,16 +94,19 @@ def run(
                     tenant=tenant,
                     mirrored=mirrored,
                 ) as overseer:
-                    return await _oversee(
-                        context, overseer, every_ms=0 if once else every_ms
-                    )
+                    with told_health("--health", health) as said:
+                        return await _oversee(
+                            context, overseer, said, every_ms=0 if once else every_ms
+                        )
             finally:
                 positions.close()
 
     return asyncio.run(go())
 
 
-async def _oversee(context: Context, overseer: "Overseer", *, every_ms: int) -> int:
+async def _oversee(
+    context: Context, overseer: "Overseer", health: "Health", *, every_ms: int
+) -> int:
     """One look where `every_ms` is 0, else looks until told to stop."""
     import asyncio  # late: see above
 
@@ -109,7 +116,12 @@ async def _oversee(context: Context, overseer: "Overseer", *, every_ms: int) -> 
         return NO if any(done.result == "RECORDED" for done in look.done) else OK
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     stop_on_signals(lambda: loop.call_soon_threadsafe(stop.set))
-    await overseer.run(stop, every_ms=every_ms, told=lambda look: tell(context.out, look))
+
+    def told(look: "Look") -> None:
+        health.turned()
+        tell(context.out, look)
+
+    await overseer.run(stop, every_ms=every_ms, told=told)
     return OK
 
 

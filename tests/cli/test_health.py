@@ -56,6 +56,20 @@ def test_recovery_is_ready_while_it_looks(
         assert process.terminate() == 0
 
 
+def test_policies_are_ready_while_they_look(
+    log: Log, url: str, tmp_path: Path, port: int
+) -> None:
+    del log
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        '[[rule]]\nname = "no-mail"\nkind = "forbidden-tool"\ntools = ["mail"]\n'
+    )
+    words = ("policies", "run", "--rules", str(rules), "--every-ms", "50")
+    for process in started(url, tmp_path, port, *words):
+        wait_until(lambda: readiness(port)[0] == 200, timeout_s=30, what=process.said)
+        assert process.terminate() == 0
+
+
 def test_traces_say_what_keeps_spans_from_being_sent(
     log: Log, url: str, tmp_path: Path, port: int
 ) -> None:
