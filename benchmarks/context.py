@@ -5,7 +5,7 @@
 Every transcript below FOLDER that an importer knows is imported into a log of its own,
 and at every model call of every session two contexts are built from the events before
 it: the raw history, and what a policy makes of it, as if it had been in force from the
-start (`foldline.projections.shaping.Shaper`).
+start (`foldline.projections.shaper.Shaper`).
 
 - *calls*: model calls with a raw history. A call is where the first event of its answer
   stands. Sessions' subagents are sessions of their own, and so is each sidechain.
@@ -31,45 +31,30 @@ start (`foldline.projections.shaping.Shaper`).
 Tokens are o200k's. Nothing is tuned to a file: the policies are those of the package.
 """
 
-import json
 import statistics
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import workload
+from context_calls import NOBODY, Call, Story, imported, said, stories, text_of, tokens_of
 from measure import finish, options, percentile, say, table, target
 
-from foldline.errors import FoldlineError
-from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
-from foldline.producers.importers import import_file
-from foldline.producers.redaction import Redactor
 from foldline.projections.building import build
-from foldline.projections.context import Context, Message, Part, Sources, text_blobs
-from foldline.projections.evidence import evidence_in, quoted_in
+from foldline.projections.context import Context, Message
 from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
 from foldline.projections.reading import sources_of
 from foldline.projections.render import FORMATS, render
 from foldline.projections.render_rules import breaches
 from foldline.projections.shaper import Shaper
-from foldline.projections.token_count import Reader, TokenCounter, message_tokens
-from foldline.schemas.blocks import Blob, Blocks
-from foldline.schemas.events import (
-    AssistantMessage,
-    ModelCallCompleted,
-    ToolCallRequested,
-)
-from foldline.schemas.recorded import Recorded
-from foldline.settings import Settings
+from foldline.projections.token_count import TokenCounter
 from foldline.tokenizers import default_counter
-
-NOBODY = Reader("nobody")
-"""Whom no reasoning is for."""
 
 CACHED = 0.1
 WRITTEN = 1.25
@@ -84,25 +69,6 @@ BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
 TARGET_REDUCTION = 0.60
 TARGET_RECALL = 0.98
 TARGET_BUILD_MS = 5.0
-
-
-@dataclass(frozen=True)
-class Call:
-    """A model call: how many events were before it, and what its answer named."""
-
-    events: int
-    raw_tokens: int
-    evidence: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Story:
-    """A session: its events, the texts of their blobs, its model calls."""
-
-    session_id: str
-    events: list[Recorded]
-    texts: dict[bytes, str]
-    calls: list[Call]
 
 
 @dataclass
@@ -145,139 +111,6 @@ class Measured:
         }
 
 
-# --- reading --------------------------------------------------------------------------
-
-
-def imported(folder: Path, database: Path) -> Log:
-    """A log with every transcript below a folder that some importer knows."""
-    settings = Settings()
-    log = open_log(f"sqlite:///{database}")
-    redactor = Redactor()
-    for path in sorted(folder.rglob("*.json*")):
-        try:
-            import_file(log, path, settings=settings, redactor=redactor)
-        except FoldlineError as error:
-            say(f"not imported: {path.name}: {error}")
-    return log
-
-
-def stories(log: Log, counter: TokenCounter) -> Iterator[Story]:
-    """Every session that has model calls."""
-    for summary in log.sessions(limit=10_000):
-        everything = list(log.events(summary.session_id))
-        texts = {
-            sha256: log.blobs.get(sha256).decode("utf-8", "replace")
-            for sha256 in text_blobs(everything)
-        }
-        for events in threads(everything):
-            calls = [
-                call
-                for at, requests in model_calls(events)
-                if (call := call_of(events[:at], requests, texts, counter)) is not None
-            ]
-            if calls:
-                yield Story(summary.session_id, events, texts, calls)
-
-
-def threads(events: Sequence[Recorded]) -> Iterator[list[Recorded]]:
-    """The conversation, and each branch of it as one of its own: others saw it."""
-    found: dict[str | None, list[Recorded]] = defaultdict(list)
-    for recorded in events:
-        main = recorded.envelope.model_copy(update={"branch": None})
-        found[recorded.envelope.branch].append(recorded._replace(envelope=main))
-    yield from found.values()
-
-
-def model_calls(
-    events: Sequence[Recorded],
-) -> list[tuple[int, list[ToolCallRequested]]]:
-    """Where each model call's answer begins, and the tools that it asked for."""
-    begins: dict[str, int] = {}
-    messages: dict[str, str] = {}
-    requests: dict[str, list[ToolCallRequested]] = defaultdict(list)
-    for at, recorded in enumerate(events):
-        event = recorded.event
-        match event:
-            case AssistantMessage(model_call_id=str() as call_id, message_id=message_id):
-                begins.setdefault(call_id, at)
-                messages[message_id] = call_id
-            case ModelCallCompleted(model_call_id=call_id):
-                begins.setdefault(call_id, at)
-            case ToolCallRequested(message_id=message_id) if message_id in messages:
-                requests[messages[message_id]].append(event)
-            case _:
-                pass
-    return [(at, requests[call_id]) for call_id, at in begins.items()]
-
-
-def call_of(
-    events: Sequence[Recorded],
-    requests: Iterable[ToolCallRequested],
-    texts: dict[bytes, str],
-    counter: TokenCounter,
-) -> Call | None:
-    """A call with a history before it."""
-    context = build(Sources(events, texts=texts))
-    tokens = tokens_of(context.messages, counter)
-    if not tokens:
-        return None
-    history = text_of(context)
-    arguments = "\n".join(
-        text for request in requests for text in strings_in(request.arguments, texts)
-    )
-    named = evidence_in(arguments) | quoted_in(arguments)
-    return Call(len(events), tokens, frozenset(one for one in named if one in history))
-
-
-def strings_in(arguments: Blocks, texts: dict[bytes, str]) -> Iterator[str]:
-    """Every value in arguments, as text."""
-    for block in arguments:
-        body = block.body
-        text = texts.get(body.sha256, "") if isinstance(body, Blob) else str(body)
-        try:
-            yield from leaves(json.loads(text))
-        except ValueError:
-            yield text
-
-
-def leaves(value: object) -> Iterator[str]:
-    """The texts and numbers of a JSON value."""
-    match value:
-        case dict():
-            for item in cast("dict[str, object]", value).values():
-                yield from leaves(item)
-        case list():
-            for item in cast("list[object]", value):
-                yield from leaves(item)
-        case str():
-            yield value
-        case _:
-            yield json.dumps(value)
-
-
-def text_of(context: Context) -> str:
-    """All that a context says, without reasoning."""
-    return "\n".join(
-        text for message in context.messages for p in message.parts for text in said(p)
-    )
-
-
-def said(part: Part) -> Iterator[str]:
-    """What a part says."""
-    if part.kind != "reasoning":
-        yield part.text
-        for inner in part.parts:
-            yield from said(inner)
-
-
-def tokens_of(messages: Iterable[Message], counter: TokenCounter) -> int:
-    """The tokens of messages, without reasoning."""
-    return sum(message_tokens(message, counter, reader=NOBODY) for message in messages)
-
-
-# --- measuring ------------------------------------------------------------------------
-
-
 def measure(
     all_stories: Sequence[Story],
     policy: ContextPolicy,
@@ -302,7 +135,7 @@ def measure(
             if before is not None:
                 compare(measured, before, context.messages, raw_before, call, counter)
             if checked:
-                measured.breaches += broken(context, story.session_id)
+                measured.breaches += broken(context, story)
             before, raw_before = context.messages, call.raw_tokens
         measured.steps += shaper.steps
     return measured
@@ -343,12 +176,16 @@ def bytes_of(message: Message) -> int:
     return sum(len(text.encode()) for part in message.parts for text in said(part)) or 1
 
 
-def broken(context: Context, session_id: str) -> list[str]:
-    """What our rule checker says of a context's requests."""
-    return [
-        f"{session_id} at {context.upto_seq}, {wanted}: {breach}"
+def broken(context: Context, story: Story) -> list[str]:
+    """What our rule checker says of a context's requests, images included."""
+    requests = {
+        wanted: render(context, wanted, model="a-model", read_blob=story.read_blob)
         for wanted in FORMATS
-        for breach in breaches(render(context, wanted, model="a-model"), wanted)
+    }
+    return [
+        f"{story.session_id} at {context.upto_seq}, {wanted}: {breach}"
+        for wanted, request in requests.items()
+        for breach in breaches(request, wanted)
     ]
 
 
@@ -403,12 +240,19 @@ def main() -> None:
     parser.add_argument("--curve", action="store_true", help="recall against budgets")
     given = parser.parse_args()
     counter = default_counter()
-    found: list[Story] = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as logs:
+        found: list[Story] = []
         for number, folder in enumerate(given.sessions):
             log = imported(folder, Path(scratch) / f"{number}.db")
+            logs.callback(log.close)
             found += stories(log, counter)
-            log.close()
+        finish(given, {"benchmark": "context"} | compared(found, counter, given))
+
+
+def compared(
+    found: Sequence[Story], counter: TokenCounter, given: Namespace
+) -> dict[str, Any]:
+    """What the policies come to, as it is printed."""
     say(f"{len(found)} sessions, {sum(len(story.calls) for story in found):,} calls")
     policies = [DEFAULT] if given.quick else list(POLICIES.values())
     rows = {
@@ -433,7 +277,7 @@ def main() -> None:
     say(table(heads, [[name, *row.values()] for name, row in sizes.items()]))
     if given.curve:
         extra["curve"] = curve(found, counter, BUDGETS)
-    finish(given, {"benchmark": "context"} | mine | extra)
+    return mine | extra
 
 
 if __name__ == "__main__":

@@ -319,8 +319,9 @@ class LogUnavailableError(LogError):
     takes, the first `recorded` ones may be recorded, without their answers: a resend is
     told so.
 
-    Operator action: free disk space, or end the process that holds the lock; then
-    the same append, with the same event_id, may be made again.
+    Operator action: free disk space, end the process that holds the lock, or give this
+    user the right to write; then the same append, with the same event_id, may be made
+    again.
     """
 
     retryable = True

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import murmur2  # a pure function of the C library: no client
 
-KAFKA = "kafka://"
-DEFAULT_PREFIX = "foldline."
+from foldline.places import DEFAULT_PREFIX, KAFKA
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

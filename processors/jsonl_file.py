@@ -40,7 +40,6 @@ from foldline.processors.jsonl_line import (
 from foldline.processors.jsonl_tail import read_lines, tail_of
 from foldline.schemas.state import FOLD_VERSION
 
-FILE_NAME = "sessions.jsonl"
 """The log's file where its URL names a folder."""
 
 HEADER_MAX_BYTES = 4_096

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 from foldline.errors import SettingsError
+from foldline.places import JSONL, KAFKA, SERVICE, SQLITE, path_of
 from foldline.processors.batch import Clock
-from foldline.processors.jsonl_file import FILE_NAME
 from foldline.processors.jsonl_log import JsonlLog
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_blobs import open_blobs
@@ -13,10 +13,6 @@ from foldline.processors.sqlite_log import SqliteLog
 from foldline.processors.stored import AuditableLog
 from foldline.settings import Settings
 
-SQLITE = "sqlite:///"
-KAFKA = "kafka://"
-SERVICE = ("https://", "http://")
-JSONL = "jsonl:"
 WANTED = (
     "a log is memory:, sqlite:///path (sqlite:////path from the root), jsonl:///path, "
     "kafka://host:port or https://service"
@@ -26,31 +22,6 @@ WANTED = (
 def wall_clock() -> int:
     """Microseconds since 1970 UTC."""
     return time.time_ns() // 1000
-
-
-def path_of(url: str) -> Path | None:
-    """The file of a sqlite: or jsonl: URL, as the shell would read its path; else None.
-
-    A jsonl: URL may name a folder: then the file is `sessions.jsonl` in it.
-
-    Raises:
-        SettingsError: the home of nobody.
-    """
-    if url.startswith(SQLITE):
-        return _expanded(url, url.removeprefix(SQLITE))
-    if not url.startswith(JSONL):
-        return None
-    text = url.removeprefix(JSONL)
-    path = _expanded(url, text.removeprefix("///"))
-    return path / FILE_NAME if text.endswith("/") or path.is_dir() else path
-
-
-def _expanded(url: str, text: str) -> Path:
-    path = Path(text)
-    try:
-        return path.expanduser()
-    except RuntimeError as error:
-        raise SettingsError("url", url, f"{path.parts[0]} is nobody's home") from error
 
 
 def open_log(

@@ -37,6 +37,7 @@ from rocksdict import (
 )
 
 from foldline.errors import LogUnavailableError, TableCorruptError
+from foldline.places import make_private
 from foldline.processors.gate import Gate
 
 BLOCK_CACHE_BYTES = 64 * 1024 * 1024
@@ -111,7 +112,7 @@ class Rocks:
         self._scans = Gate(lambda: LogUnavailableError(str(folder), "it is closed"))
         try:
             if make:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(folder)
             self._db = Rdict(str(folder), _options(make=make), None, _ACCESS)
         except OSError as error:
             raise LogUnavailableError(str(folder), str(error)) from error
@@ -193,7 +194,7 @@ class Rocks:
     def checkpoint(self, folder: Path) -> None:
         """Write a whole, consistent copy to a folder that is not there yet."""
         try:
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder.parent)
             Checkpoint(self._db).create_checkpoint(str(folder))
             for extra in self.folder.glob("rocksdict-config*"):
                 shutil.copy2(extra, folder / extra.name)

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from foldline.errors import LogUnavailableError
+from foldline.places import make_private
 
 LOCK = "owner.lock"
 
@@ -24,7 +25,7 @@ class Scratch:
 
     def __init__(self, parent: Path) -> None:
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            make_private(parent)
             _sweep(parent)
             self.folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
             # Under its name only once it is held: nobody may find it free before that.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from foldline.errors import SlotTakenError
+from foldline.places import make_private
 from foldline.settings import Settings
 
 SLOTS_MAX = 1_000
@@ -60,7 +61,7 @@ class Slot:
     @classmethod
     def _try(cls, name: str, below: Path) -> Self | None:
         folder = below / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,7 +77,7 @@ class Slot:
 
 def _name_of(folder: Path) -> str:
     """What a folder of slots is called: made with it, by whoever comes first."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     path = folder / FOLDER_NAME
     if not path.exists():
         own = uuid.uuid4().hex[:12]

@@ -10,7 +10,7 @@ from foldline.producers.ownership import Ownership
 from foldline.projections.base import reaches_back
 from foldline.projections.building import build
 from foldline.projections.context import Context, Sources, text_blobs
-from foldline.projections.reading import Past
+from foldline.projections.reading import Past, read_texts
 from foldline.projections.waking import begun
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
@@ -75,8 +75,7 @@ class History:
         self._events.extend(tail)
 
     async def _read_texts(self, events: Sequence[Recorded]) -> None:
-        blobs = self._owner.link.log.blobs
-        for sha256 in text_blobs(events):
-            if sha256 not in self._texts:
-                data = await self._owner.link.read(blobs.get, sha256)
-                self._texts[sha256] = data.decode("utf-8", "replace")
+        wanted = [one for one in text_blobs(events) if one not in self._texts]
+        if wanted:
+            link = self._owner.link
+            self._texts |= await link.read(read_texts, link.log.blobs, wanted)

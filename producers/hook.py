@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     at_us = time.time_ns() // 1000
     try:
         told = sys.stdin.buffer.read(TOLD_MAX_BYTES + 1)
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, KeyboardInterrupt) as error:
         _give_up(error)
         return 0
     if WAIT in arguments:

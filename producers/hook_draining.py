@@ -2,24 +2,29 @@
 
 1. What is new in the spool is read. Transcripts that it names are followed.
 2. A record whose facts are in its transcript is put behind them; one whose session ended
-   without, or that waited HOLD_MAX_S, is put with all that it was told. Others wait.
+   without, or that waited HOLD_MAX_S, is put with all that it was told. Others wait, and
+   all whose transcript is there and not read to its end.
    The end of a session waits until nothing else of it does.
-3. After the log's acknowledgement the records are taken away. A crash before that puts
+3. One that no log takes is set aside; one that another mirror took away is its own.
+4. After the log's acknowledgement the records are taken away. A crash before that puts
    them again, under the same ids: they are recorded once.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import Final, Literal
 
+from foldline.errors import AppendRefusedError, BlobError, FoldlineError, LogError
 from foldline.faults import crash_point
 from foldline.processors.log import Log
 from foldline.producers import spool
 from foldline.producers.growing import Growing
 from foldline.producers.hook_facts import (
+    MET_BY_CONTENT,
     SESSION_END,
-    TOLD_BY_TRANSCRIPT,
     Met,
     agent_transcript,
     creation_of,
@@ -32,6 +37,7 @@ from foldline.producers.mirror import Mirror
 from foldline.producers.prepare import Preparer
 from foldline.producers.redaction import Redactor
 from foldline.producers.spool import Spooled
+from foldline.schemas.events import HookRan
 from foldline.settings import Settings
 
 HOLD_MAX_S = 3_600
@@ -42,8 +48,29 @@ END_GRACE_S = 10
 
 _US = 1_000_000
 
-Find = Callable[[Path], Growing | None]
-"""The transcript of a path, read to its end by now; None if there is none."""
+HOOK_RAN = HookRan.__name__
+
+_Stand = tuple[int, int]
+"""A transcript that is open, and how far it was read."""
+
+NOT_YET: Final = "not yet"
+"""A transcript that is there, and not read to its end by now."""
+
+Found = Growing | Literal["not yet"] | None
+
+Find = Callable[[Path], Found]
+"""The transcript of a path, read to its end by now; NOT_YET; None if there is none."""
+
+NO_RECORD = "no record of a hook"
+NO_SESSION = "a hook that names no session"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that was set aside, or cannot even be; and why."""
+
+    path: Path
+    reason: str
 
 
 @dataclass(slots=True)
@@ -51,7 +78,7 @@ class Drained:
     """What became of the spool: `recorded` and `refused` records, and how many wait."""
 
     recorded: int = 0
-    refused: list[Path] = field(default_factory=list[Path])
+    refused: list[Refused] = field(default_factory=list[Refused])
     held: int = 0
 
 
@@ -66,14 +93,23 @@ class HookSpool:
         self._ends: dict[str, int] = {}
         self._before_end: Counter[str] = Counter()
         self._alone: Mirror | None = None
+        self._odd: dict[str, str] = {}
+        self._read_at: dict[str, _Stand] = {}
 
     def look(self) -> set[Path]:
         """Read what is new; the transcripts that are waited for."""
-        there = list(spool.record_ids(self._folder))
-        self._waiting = {
-            record_id: self._waiting.get(record_id) or self._read(record_id)
-            for record_id in there
-        }
+        spool.forget_parts(self._folder)
+        known = self._waiting
+        self._waiting = {}
+        there = set(spool.record_ids(self._folder))
+        for record_id in there:
+            if record_id in self._odd:
+                continue
+            found = known.get(record_id) or self._read(record_id)
+            if found is not None:
+                self._waiting[record_id] = found
+        self._odd = {name: why for name, why in self._odd.items() if name in there}
+        self._read_at = {name: at for name, at in self._read_at.items() if name in there}
         waiting = self._waiting.values()
         paths = {Path(one.transcript_path) for one in waiting if one.transcript_path}
         agents = {agent_transcript(one) for one in waiting}
@@ -87,31 +123,75 @@ class HookSpool:
         """
         done = Drained()
         put: list[str] = []
-        used: list[Mirror] = []
+        used: dict[int, tuple[Mirror, int]] = {}
         self._alone = None  # it knows what the log held when it was made
         self._count()
+        find = cache(find)  # many records name the same transcript
         for record_id, spooled in self._in_order():
-            if not as_session_id(spooled.session_id):
-                done.refused.append(spool.set_aside(self._folder, record_id))
-            elif (mirror := self._put(log, record_id, spooled, find, now_us)) is not None:
+            mirror = self._tried(log, record_id, spooled, find, now_us)
+            if mirror is not None:
                 put.append(record_id)
-                used.append(mirror)
+                used.setdefault(id(mirror), (mirror, mirror.accepted[HOOK_RAN]))
                 del self._waiting[record_id]
-        for mirror in used:
+        for mirror, before in used.values():
             mirror.flush()
+            done.recorded += mirror.accepted[HOOK_RAN] - before
         crash_point("CP_SPOOL_AFTER_RECORDED")
         for record_id in put:
             spool.take_away(self._folder, record_id)
-        done.recorded = len(put)
-        done.held = len(self._waiting) - len(done.refused)
+        self._set_aside(done)
+        done.held = len(self._waiting)
         return done
 
     # --- one record ------------------------------------------------------------------
 
-    def _read(self, record_id: str) -> Spooled:
+    def _read(self, record_id: str) -> Spooled | None:
         """A record without its content, which is read again when it is wanted."""
-        read = spool.read(self._folder, record_id)
-        return Spooled(0, "unknown", "") if read is None else replace(read, content="")
+        try:
+            read = spool.read(self._folder, record_id)
+        except FileNotFoundError:
+            return None  # another mirror has it
+        except OSError as error:
+            self._odd[record_id] = str(error)
+            return None
+        if read is None:
+            self._odd[record_id] = NO_RECORD
+            return None
+        if not as_session_id(read.session_id):
+            self._odd[record_id] = NO_SESSION
+            return None
+        return replace(read, content="")
+
+    def _tried(
+        self, log: Log, record_id: str, spooled: Spooled, find: Find, now_us: int
+    ) -> Mirror | None:
+        """Give a record to a mirror, or leave it; a bad one stops no other."""
+        try:
+            return self._put(log, record_id, spooled, find, now_us)
+        except FileNotFoundError:
+            del self._waiting[record_id]  # another mirror has it
+        except (AppendRefusedError, BlobError, LogError):
+            raise  # not about this record alone
+        except (FoldlineError, OSError, ValueError, TypeError) as error:
+            del self._waiting[record_id]
+            self._odd[record_id] = f"{type(error).__name__}: {error}"
+        return None
+
+    def _set_aside(self, done: Drained) -> None:
+        """Put what no log takes out of the way, and say so; once where that fails."""
+        for record_id, reason in self._odd.items():
+            if not reason:
+                continue  # said before
+            try:
+                path = spool.set_aside(self._folder, record_id)
+            except FileNotFoundError:
+                continue  # another mirror was first
+            except OSError as error:
+                refused = Refused(self._folder / record_id, f"{reason}; {error}")
+            else:
+                refused = Refused(path, reason)
+            done.refused.append(refused)
+        self._odd = dict.fromkeys(self._odd, "")
 
     def _in_order(self) -> list[tuple[str, Spooled]]:
         """What waits, oldest first, the ends of sessions last."""
@@ -124,23 +204,43 @@ class HookSpool:
     ) -> Mirror | None:
         """Give a record to a mirror; None if it has to wait."""
         growing = find(Path(spooled.transcript_path)) if spooled.transcript_path else None
-        told = growing.told if growing is not None else None
-        whole = spooled
-        if spooled.hook in TOLD_BY_TRANSCRIPT:
-            whole = spool.read(self._folder, record_id) or spooled
         agent = find(path) if (path := agent_transcript(spooled)) is not None else None
-        met = meeting(whole, told, agent.told if agent is not None else None, self._redact)
+        if isinstance(growing, str) or isinstance(agent, str):  # NOT_YET
+            return None
+        met = self._meeting(record_id, spooled, growing, agent)
         if not self._may_go(spooled, met, now_us):
             return None
-        whole = spool.read(self._folder, record_id) or whole
+        whole = spool.read(self._folder, record_id) or spooled
         fact = fact_of(record_id, whole, met)
+        told = growing.told if growing is not None else None
         if growing is not None and told is not None and told.knows(spooled.session_id):
             growing.mirror.put(fact)
             return growing.mirror
         alone = self._alone = self._alone or self._mirror(log)
-        alone.put(creation_of(record_id, spooled))
+        alone.put(creation_of(record_id, whole))
         alone.put(fact)
         return alone
+
+    def _meeting(
+        self,
+        record_id: str,
+        spooled: Spooled,
+        growing: Growing | None,
+        agent: Growing | None,
+    ) -> Met:
+        """Where a record meets its transcript; read again only where that has grown."""
+        told = growing.told if growing is not None else None
+        by_agent = agent.told if agent is not None else None
+        if spooled.hook not in MET_BY_CONTENT or growing is None:
+            return meeting(spooled, told, by_agent, self._redact)
+        stand = (id(growing), growing.offset)
+        if self._read_at.get(record_id) == stand:
+            return Met(there=False)
+        whole = spool.read(self._folder, record_id) or spooled
+        met = meeting(whole, told, by_agent, self._redact)
+        if not met.there:
+            self._read_at[record_id] = stand
+        return met
 
     def _may_go(self, spooled: Spooled, met: Met, now_us: int) -> bool:
         """Whether a record need not wait any more."""

@@ -38,6 +38,12 @@ TOLD_BY_TRANSCRIPT: dict[str, frozenset[str]] = {
 }
 """What a transcript tells too, by the hooks that tell it."""
 
+MET_BY_CONTENT = frozenset({"UserPromptSubmit"})
+"""The hooks that meet their transcripts by what they were told; others do by ids."""
+
+OF_SESSION = frozenset({"cwd"})
+"""What is told of the session: it is in its creation, a transcript's or a hook's."""
+
 Redact = Callable[[str], str]
 
 
@@ -57,7 +63,8 @@ def agent_transcript(spooled: Spooled) -> Path | None:
     """Where the transcript of a subagent lies that has one of its own."""
     if not spooled.agent_id or not spooled.transcript_path:
         return None
-    folder = Path(spooled.transcript_path).with_suffix("") / "subagents"
+    path = Path(spooled.transcript_path)
+    folder = path.parent / path.stem / "subagents"  # a root has no name to change
     return folder / f"{AGENT_SESSION}{Path(spooled.agent_id).name}.jsonl"
 
 
@@ -67,7 +74,7 @@ def meeting(
     """Whether what a hook told is in its transcript by now, or in that of its agent."""
     if told is None or not told.knows(spooled.session_id):
         return Met(there=False)
-    if spooled.hook == "UserPromptSubmit":
+    if spooled.hook in MET_BY_CONTENT:
         return Met(_is_said(spooled, told, redact))
     call = _call_of(spooled.tool_use_id, told, agent)
     if spooled.hook not in TOLD_BY_TRANSCRIPT:
@@ -102,9 +109,10 @@ def _is_said(spooled: Spooled, told: Mapping, redact: Redact) -> bool:
 def fact_of(record_id: str, spooled: Spooled, met: Met) -> Draft:
     """The fact that a hook ran, with what only the hook told."""
     content = _content(spooled)
+    known = OF_SESSION
     if met.there:
-        known = TOLD_BY_TRANSCRIPT.get(spooled.hook, frozenset())
-        content = {name: value for name, value in content.items() if name not in known}
+        known |= TOLD_BY_TRANSCRIPT.get(spooled.hook, frozenset())
+    content = {name: value for name, value in content.items() if name not in known}
     if spooled.tool_use_id and met.call_id is None:
         content["tool_use_id"] = spooled.tool_use_id
     said = (json_block(canonical_json(content)),) if content else ()
@@ -113,8 +121,17 @@ def fact_of(record_id: str, spooled: Spooled, met: Met) -> Draft:
 
 
 def creation_of(record_id: str, spooled: Spooled) -> Draft:
-    """The creation of a session that no transcript tells of: its id is the transcript's."""
-    event = SessionCreated(agent=SYSTEM, mode="MIRRORED", relation="ROOT")
+    """The creation of a session that no transcript tells of: its id is the transcript's.
+
+    Of its environment it knows the folder; of its relation to others nothing.
+    """
+    cwd = as_text(_content(spooled).get("cwd"))
+    event = SessionCreated(
+        agent=SYSTEM,
+        mode="MIRRORED",
+        relation="ROOT",
+        environment_json=canonical_json({"cwd": cwd}) if cwd else None,
+    )
     envelope = _envelope(record_id, spooled, "").model_copy(
         update={
             "event_id": derived_id(SYSTEM, spooled.session_id, "session"),
@@ -136,7 +153,9 @@ def _envelope(record_id: str, spooled: Spooled, key: str) -> Envelope:
             system=HOOK_SYSTEM,
             stream="spool",
             position=record_id,
-            sha256=hashlib.sha256(spooled.content.encode()).digest(),
+            sha256=hashlib.sha256(
+                spooled.content.encode("utf-8", "surrogatepass")
+            ).digest(),
         ),
     )
 

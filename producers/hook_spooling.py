@@ -7,15 +7,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
-from foldline.errors import FoldlineError, RedactionError
-from foldline.places import default_url
+from foldline.errors import FoldlineError, RedactionError, SettingsError
+from foldline.places import default_url, make_private, path_of
 from foldline.producers.redaction_file import read_rules
 from foldline.producers.redaction_key import key_of_log
 from foldline.producers.redaction_pass import Pass, failing_closed
 from foldline.producers.redaction_rules import DEFAULT_RULES
 from foldline.producers.redaction_text import WITHHELD, TextRedactor
 from foldline.producers.spool import (
-    ONLY_MINE,
     SPOOL_MAX_BYTES,
     Spooled,
     SpoolFullError,
@@ -32,7 +31,9 @@ _ID = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
 _KEPT_APART = ("hook_event_name", "session_id", "tool_use_id", "transcript_path")
 
 # What the records around it say better, or what is in the envelope.
-_LEFT_OUT = frozenset({*_KEPT_APART, "cwd", "permission_mode", "last_assistant_message"})
+_LEFT_OUT = frozenset({*_KEPT_APART, "permission_mode", "last_assistant_message"})
+
+RELATIVE = "the log's URL is relative: name it from the root, hooks run in any folder"
 
 
 def keep(told: bytes, *, at_us: int, url: str | None, told_max_bytes: int) -> None:
@@ -42,6 +43,11 @@ def keep(told: bytes, *, at_us: int, url: str | None, told_max_bytes: int) -> No
         OSError: there can be no spool.
     """
     url = url or os.environ.get(URL_VARIABLE) or default_url()
+    if wrong := _wrong_with(url):
+        folder = spool_of(default_url())  # where somebody looks
+        make_spool(folder)
+        say_failed(folder, at_us, wrong)
+        return
     folder = spool_of(url)
     make_spool(folder)
     try:
@@ -58,6 +64,15 @@ def keep(told: bytes, *, at_us: int, url: str | None, told_max_bytes: int) -> No
 
 class _NotToldError(Exception):
     """Raised when stdin held nothing that a hook is told."""
+
+
+def _wrong_with(url: str) -> str:
+    """Why hooks cannot be for the log of a URL; empty where they can."""
+    try:
+        path = path_of(url)
+    except SettingsError as error:
+        return str(error)
+    return RELATIVE if path is not None and not path.is_absolute() else ""
 
 
 def _decoded(told: bytes, told_max_bytes: int) -> dict[str, Any]:
@@ -80,9 +95,9 @@ def _pass_for(url: str) -> Pass:
     Raises:
         RedactionError, SettingsError: there is no telling what is a secret.
     """
-    scheme, _, path = url.partition(":///")
-    if path and scheme != "memory":
-        Path(path).expanduser().parent.mkdir(parents=True, exist_ok=True, mode=ONLY_MINE)
+    path = path_of(url)
+    if path is not None:
+        make_private(path.parent)
     rules = os.environ.get(RULES_VARIABLE)
     if not rules:
         return Pass(TextRedactor(key_of_log(url), DEFAULT_RULES), set())

@@ -11,6 +11,7 @@
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -76,6 +77,8 @@ class Mirror:
         self._sessions: dict[str, _Session] = {}
         self._waiting: list[Prepared] = []
         self._waiting_bytes = 0
+        self.accepted = Counter[str]()
+        """How many facts of each type the log took in: none that it had already."""
 
     def put(self, draft: Draft) -> int:
         """Record a fact unless it is recorded; the seq at which it stands, or will."""
@@ -216,6 +219,7 @@ class Mirror:
             if verdict.kind == kinds.ACCEPTED:
                 session.added += 1
                 self._report.events += 1
+                self.accepted[type_of(prepared.event)] += 1
             elif verdict.kind == kinds.TOO_OLD:
                 again.append(prepared)
             elif verdict.kind not in (kinds.DUPLICATE, kinds.EXISTS):

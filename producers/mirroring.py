@@ -15,14 +15,14 @@ their ids from the file, so that nothing is recorded twice.
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from foldline.errors import FoldlineError, ImportSourceError, LogError
 from foldline.processors.log import Log
+from foldline.producers.folders import files_below
+from foldline.producers.followed import Followed, Renamed, Said, Totals
 from foldline.producers.growing import Growing, beginning_of
-from foldline.producers.hook_draining import HookSpool
+from foldline.producers.hook_draining import NOT_YET, Found, HookSpool
 from foldline.producers.import_run import Origin, origin_of
 from foldline.producers.positions import (
     Position,
@@ -56,69 +56,13 @@ RESTED_S = 900.0
 """After how long without growth a file is let go."""
 
 RENAMED_S = 60.0
-"""How long a file that was renamed away is read on."""
+"""How long a file that was renamed away is read on, and one that is away is looked for."""
 
 RETRY_MS = (500, 1_000, 2_000, 5_000, 10_000)
 """How long a log that is away is waited for before it is asked again; the last, over and
 over."""
 
 NOT_FOLLOWED = "no transcript of Claude Code or Codex: only these are followed"
-
-PATTERN = "*.jsonl"
-"""What is followed in folders, and in the folders below them."""
-
-Kind = Literal["recorded", "alarm", "failed", "waiting", "back", "hooks"]
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """Something that a mirror has to say: `events` were recorded of a file, and so on."""
-
-    kind: Kind
-    path: str = ""
-    detail: str = ""
-    events: int = 0
-    session_ids: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Followed:
-    """A file: what it looked like last, how far it is recorded, and itself if it is open.
-
-    `catching_up`: it was not read to its end since it was opened. `failed`: why it cannot
-    be followed as it is.
-    """
-
-    path: Path
-    signature: tuple[int, ...] = ()
-    position: Position | None = None
-    growing: Growing | None = None
-    catching_up: bool = False
-    grown_at_s: float = 0.0
-    failed: str = ""
-
-
-@dataclass(slots=True)
-class Totals:
-    """What a mirror did so far. `held` files do not say yet of which session they are."""
-
-    files: int = 0
-    held: int = 0
-    events: int = 0
-    hooks: int = 0
-    hooks_waiting: int = 0
-    alarms: int = 0
-    failed: int = 0
-
-
-@dataclass(slots=True)
-class _Renamed:
-    """A file whose name is another's by now: where it is, as far as that is known."""
-
-    growing: Growing | None
-    path: Path | None
-    named: Path
-    until_s: float
 
 
 class Mirroring:
@@ -139,7 +83,7 @@ class Mirroring:
 
         Args:
             log: where it is recorded.
-            paths: files, and folders in which every `PATTERN` is followed.
+            paths: files, and folders in which every `*.jsonl` is followed.
             settings: limits, and where positions lie.
             redactor: takes secrets out.
             say: is told what happens.
@@ -156,7 +100,9 @@ class Mirroring:
         self._stopped = stopped
         self._folders = [path for path in paths if path.is_dir()]
         self._files: dict[Path, Followed] = {}
-        self._renamed: list[_Renamed] = []
+        self._renamed: list[Renamed] = []
+        self._odd: dict[str, str] = {}
+        self._odd_said: set[tuple[str, str]] = set()
         self._hooks = (
             HookSpool(spool, settings=settings, redactor=redactor) if spool else None
         )
@@ -165,9 +111,10 @@ class Mirroring:
         self._dirty = False
         self._written_at_s = self._scanned_at_s = float("-inf")
         self.totals = Totals()
+        self._named: set[Path] = set()
         for path in paths:
-            if not path.is_dir():
-                self._follow(path)
+            if not path.is_dir() and (followed := self._follow(path)) is not None:
+                self._named.add(followed.path)
 
     @property
     def open_count(self) -> int:
@@ -188,11 +135,13 @@ class Mirroring:
         more = False
         for followed in list(self._files.values()):
             if self._stopped():
+                more = True
                 break
             more |= self._look_at(followed)
         self._read_renamed()
-        self._drain_hooks()
+        more |= self._drain_hooks()
         self._let_go()
+        self._forget_lost()
         self._keep_positions(at_once=False)
         self._count()
         return more
@@ -211,18 +160,31 @@ class Mirroring:
     def _look_for_files(self) -> None:
         if time.monotonic() - self._scanned_at_s < SCAN_INTERVAL_S:
             return
+        self._odd.clear()
         for folder in self._folders:
-            for path in sorted(folder.rglob(PATTERN)):
+            for path in files_below(folder, odd=self._is_odd):
                 self._follow(path)
         self._scanned_at_s = time.monotonic()
 
-    def _follow(self, path: Path) -> Followed:
-        path = path.resolve()
+    def _follow(self, path: Path) -> Followed | None:
+        """Take note of a file; None, and said, if it can be none."""
+        try:
+            path = path.resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            self._is_odd(str(path), error)
+            return None
         followed = self._files.get(path)
         if followed is None:
             position = self._kept.get(str(path))
             followed = self._files[path] = Followed(path, position=position)
         return followed
+
+    def _is_odd(self, path: str, error: Exception) -> None:
+        """A path that cannot even be looked at: said once."""
+        self._odd[path] = str(error)
+        if (path, str(error)) not in self._odd_said:
+            self._odd_said.add((path, str(error)))
+            self._say(Said("failed", path, str(error)))
 
     # --- one file --------------------------------------------------------------------
 
@@ -236,10 +198,13 @@ class Mirroring:
         except OSError:
             self._is_away(followed)
             return False
+        followed.away_since_s = None
         signature = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if signature == followed.signature:
             return False
-        if followed.growing is None and self._catching_up() >= CATCHING_UP_MAX:
+        too_many = self._catching_up() >= CATCHING_UP_MAX
+        followed.in_line = followed.growing is None and too_many
+        if followed.in_line:
             return True
         try:
             more = self._read(followed)
@@ -258,6 +223,20 @@ class Mirroring:
         if followed.growing is not None:
             self._leave(followed)
         followed.signature = ()
+        followed.in_line = False
+        if followed.away_since_s is None:
+            followed.away_since_s = time.monotonic()
+
+    def _forget_lost(self) -> None:
+        """Forget files that are away for long, but those that somebody named."""
+        now_s = time.monotonic()
+        for path, followed in list(self._files.items()):
+            since_s = followed.away_since_s
+            if since_s is None or now_s - since_s < RENAMED_S or path in self._named:
+                continue
+            del self._files[path]
+            if self._kept.pop(str(path), None) is not None:
+                self._dirty = True
 
     def _fail(self, followed: Followed, error: Exception) -> None:
         """It cannot be followed as it is: said once, and tried again when it changes."""
@@ -350,7 +329,7 @@ class Mirroring:
         self, growing: Growing | None, path: Path | None, named: Path
     ) -> None:
         until_s = time.monotonic() + RENAMED_S
-        self._renamed.append(_Renamed(growing, path, named, until_s))
+        self._renamed.append(Renamed(growing, path, named, until_s))
 
     def _read_renamed(self) -> None:
         for renamed in list(self._renamed):
@@ -368,7 +347,7 @@ class Mirroring:
                     renamed.growing.close()
                 self._renamed.remove(renamed)
 
-    def _read_one_renamed(self, renamed: _Renamed) -> None:
+    def _read_one_renamed(self, renamed: Renamed) -> None:
         if renamed.growing is None and renamed.path is not None:
             renamed.growing = self._opened(renamed.path, renamed.named)
         growing = renamed.growing
@@ -394,13 +373,14 @@ class Mirroring:
 
     # --- hooks -----------------------------------------------------------------------
 
-    def _drain_hooks(self) -> None:
-        """Record what hooks told, behind the transcripts that it belongs to."""
+    def _drain_hooks(self) -> bool:
+        """Record what hooks told, behind their transcripts; whether these hold more."""
         if self._hooks is None:
-            return
+            return False
+        more = False
         for path in self._hooks.look():
-            if path.is_file():
-                self._look_at(self._follow(path))
+            if self._is_file(path) and (followed := self._follow(path)) is not None:
+                more |= self._look_at(followed)
         try:
             drained = self._hooks.drain(
                 self._log, self._told_by, now_us=time.time_ns() // 1000
@@ -414,20 +394,29 @@ class Mirroring:
         if drained.recorded:
             self._say(Said("hooks", events=drained.recorded))
         for refused in drained.refused:
-            self._say(Said("failed", str(refused), "a hook that names no session"))
+            self._say(Said("failed", str(refused.path), refused.reason))
+        return more
 
-    def _told_by(self, path: Path) -> Growing | None:
-        """The transcript of a hook, read to its end by now."""
-        followed = self._files.get(path.resolve())
-        if followed is None:
+    def _is_file(self, path: Path) -> bool:
+        """Whether there is such a file; where nobody can tell there is none."""
+        try:
+            return path.is_file()
+        except (OSError, ValueError) as error:
+            self._is_odd(str(path), error)
+            return False
+
+    def _told_by(self, path: Path) -> Found:
+        """The transcript of a hook, as far as it is read by now."""
+        if not self._is_file(path) or (followed := self._follow(path)) is None:
             return None
         if followed.growing is None and followed.position is not None:
             followed.position = None
             followed.signature = ()
-            while self._look_at(followed) and not self._stopped():
-                pass  # a part at a time
+            self._look_at(followed)
         growing = followed.growing
-        return growing if growing is not None and not growing.grown else None
+        if growing is None:
+            return NOT_YET if followed.in_line else None
+        return NOT_YET if growing.grown or followed.catching_up else growing
 
     # --- positions -------------------------------------------------------------------
 
@@ -448,8 +437,6 @@ class Mirroring:
 
     def _count(self) -> None:
         self.totals.files = len(self._files)
-        self.totals.failed = sum(bool(one.failed) for one in self._files.values())
-        self.totals.held = sum(
-            one.position is None and one.growing is None and not one.failed
-            for one in self._files.values()
-        )
+        failed = sum(bool(one.failed) for one in self._files.values())
+        self.totals.failed = failed + len(self._odd)
+        self.totals.held = sum(one.held for one in self._files.values())

@@ -1,7 +1,8 @@
 """The original events behind a compaction, and the texts of their blobs. Blocks on the log.
 
-Both are bounded: of a history that is longer, its beginning is read and its newest part;
-of larger texts what the event itself shows of them is taken.
+Both are bounded: of a history that is longer, its beginning is read and its newest part,
+and what lies between and is still open; of larger texts what the event itself shows of them
+is taken.
 """
 
 from collections.abc import Sequence
@@ -11,10 +12,17 @@ from foldline.processors.blobs import BlobStore
 from foldline.processors.log import Log
 from foldline.projections.context import text_blobs
 from foldline.projections.live import live_of
-from foldline.projections.reading import Past
+from foldline.projections.reading import Past, read_texts
 from foldline.projections.summarising import Originals
+from foldline.projections.tales import tales_of
+from foldline.schemas.events import (
+    AnyEvent,
+    InputProvided,
+    InputRequested,
+    ToolCallRequested,
+)
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import SessionState
+from foldline.schemas.state import NOT_BEGUN, SessionState
 
 FIRST_EVENTS = 200
 """How many events are read from the beginning: they say what the task is."""
@@ -41,23 +49,86 @@ class Origins:
 def read_origins(log: Log, state: SessionState, upto_seq: int) -> Origins:
     """The events up to a seq.
 
+    1. The first and the newest, as many as the limits say.
+    2. Between them those that the session's state names: its plan, calls and questions.
+    3. What began among the first and ended between is left out: it is not open.
+
     Raises:
         LineageError: it is a fork, and an ancestor is not there as it was.
     """
     past = Past(log, state)
-    first_newest = max(upto_seq - NEWEST_EVENTS, FIRST_EVENTS)
     events = past.events(0, min(FIRST_EVENTS, upto_seq))
+    first_newest = max(upto_seq - NEWEST_EVENTS, FIRST_EVENTS)
+    between = range(FIRST_EVENTS + 1, first_newest + 1)
+    for seq in sorted(open_seqs(state)):
+        if seq in between:
+            events += past.events(seq - 1, seq)
     if upto_seq > FIRST_EVENTS:
         events += past.events(first_newest, upto_seq)
+    if between:
+        events = _without_ended(events, state)
     return Origins(events, _texts_of(events, log.blobs))
 
 
+def open_seqs(state: SessionState) -> set[int]:
+    """The events that say what is open in a state: plan, questions, calls, fork."""
+    seqs = {state.fork_seq + 1} if state.fork_seq else set[int]()
+    if state.plan is not None:
+        seqs.add(state.plan.seq)
+    seqs.update(request.seq for request in state.requests.values())
+    seqs.update(handle.seq for handle in state.handles.values())
+    for call in state.calls.values():
+        seqs.add(call.requested_seq)
+        if call.status not in NOT_BEGUN or call.earlier:
+            seqs.add(call.started_seq)
+    return seqs
+
+
+def _without_ended(events: Sequence[Recorded], state: SessionState) -> list[Recorded]:
+    """The events without the first of what is not open any more, and whose end is not here.
+
+    Their end lies in what was not read, or stayed with the session that was forked.
+    """
+    tales = tales_of(events)
+    calls = {name for name, tale in tales.items() if not tale.ends} - state.calls.keys()
+    questions = _asked(events) - state.requests.keys()
+    return [
+        recorded
+        for recorded in events
+        if recorded.seq > FIRST_EVENTS or not _is_of(recorded.event, calls, questions)
+    ]
+
+
+def _asked(events: Sequence[Recorded]) -> set[str]:
+    """The questions among these events that none of them answers."""
+    asked: set[str] = set()
+    for recorded in events:
+        match recorded.event:
+            case InputRequested(request_id=name):
+                asked.add(name)
+            case InputProvided(request_id=name):
+                asked.discard(name)
+            case _:
+                pass
+    return asked
+
+
+def _is_of(event: AnyEvent, calls: set[str], questions: set[str]) -> bool:
+    match event:
+        case InputRequested(request_id=name):
+            return name in questions
+        case ToolCallRequested(call_id=name):
+            return name in calls
+        case _:
+            return False
+
+
 def _texts_of(events: Sequence[Recorded], blobs: BlobStore) -> dict[bytes, str]:
-    texts: dict[bytes, str] = {}
+    wanted: list[bytes] = []
     left = TEXTS_MAX_BYTES
     for sha256, blob in reversed(text_blobs(events).items()):
         left -= blob.size
         if left < 0:
             break
-        texts[sha256] = blobs.get(sha256).decode("utf-8", "replace")
-    return texts
+        wanted.append(sha256)
+    return read_texts(blobs, wanted)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from foldline.faults import crash_point
+from foldline.places import make_private
 from foldline.processors.log import Log
 
 PRINT_BYTES = 4_096
@@ -81,7 +82,7 @@ def write_positions(path: Path, positions: Mapping[str, Position]) -> None:
     Raises:
         OSError: they cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     views = {name: asdict(position) for name, position in positions.items()}
     with beside.open("w", encoding="utf-8", errors="surrogateescape") as file:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from foldline.errors import RedactionError
-from foldline.places import default_data_dir
+from foldline.places import default_data_dir, make_private, own_url, path_of
 
 KEY_BYTES = 32
 
@@ -25,20 +25,33 @@ def key_of_log(url: str) -> bytes:
 
     Raises:
         RedactionError: the key cannot be read or made.
+        SettingsError: a path in the home of nobody.
     """
-    scheme, _, path = url.partition(":///")
-    if path and scheme != "memory":
-        database = Path(path).expanduser()
-        return _kept_key(database.with_name(f"{database.name}.redaction-key"))
-    if "://" not in url:
+    path = key_path(url)
+    if path is None:
         return os.urandom(KEY_BYTES)
-    folder = default_data_dir()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RedactionError("key", f"{folder}: {error.strerror}") from error
+    if path_of(own_url(url)) is None:
+        try:
+            make_private(path.parent)
+        except OSError as error:
+            raise RedactionError("key", f"{path.parent}: {error.strerror}") from error
+    return _kept_key(path)
+
+
+def key_path(url: str) -> Path | None:
+    """Where the key of a log's placeholders is kept; None for memory:.
+
+    Raises:
+        SettingsError: a path in the home of nobody.
+    """
+    url = own_url(url)
+    database = path_of(url)
+    if database is not None:
+        return database.with_name(f"{database.name}.redaction-key")
+    if "://" not in url:
+        return None
     name = hashlib.sha256(url.encode()).hexdigest()[:KEY_NAME_CHARS]
-    return _kept_key(folder / f"{name}.redaction-key")
+    return default_data_dir() / f"{name}.redaction-key"
 
 
 def _kept_key(path: Path) -> bytes:

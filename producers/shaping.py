@@ -13,19 +13,24 @@ What cannot be made smaller is said once, and shown as it is.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
-from foldline.errors import SettingsError
 from foldline.faults import crash_point
-from foldline.producers.compacting import FAILED, Compacting, Wanted
+from foldline.producers.compacting import DONE, FAILED, STALE, Compacting, Wanted
 from foldline.producers.history import History
 from foldline.producers.originals import Origins, read_origins
 from foldline.producers.ownership import Ownership
 from foldline.producers.parking import rest_with_question
 from foldline.producers.summarisers import Extractive, OpenModelCall, Summariser
-from foldline.projections.context import Context
-from foldline.projections.policy import FULL, NO_LIMIT, POLICIES, ContextPolicy
+from foldline.projections.context import Context, Message
+from foldline.projections.policy import (
+    FULL,
+    NO_LIMIT,
+    POLICIES,
+    ContextPolicy,
+    policy_named,
+)
 from foldline.projections.progress import compactions_without_progress
 from foldline.projections.prune_step import RULE, Prune
 from foldline.projections.reopening import READ_EVENT
@@ -65,9 +70,7 @@ def policy_of(named: NamedPolicy, default: ContextPolicy) -> ContextPolicy:
         return default
     if isinstance(named, ContextPolicy):
         return named
-    if named not in POLICIES:
-        raise SettingsError("policy", named, f"one of {', '.join(POLICIES)}")
-    return POLICIES[named]
+    return policy_named(named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ class Shaping:
     def saw(self, context: Context, form: Form) -> None:
         """A model has answered to this context."""
         self._seen_seq = context.upto_seq
-        self._reader = Reader(form.provider, form.model)
+        self._reader = form.reader
 
     # --- one context -----------------------------------------------------------------
 
@@ -167,26 +170,34 @@ class Shaping:
         return context, ""
 
     async def compact(self, context: Context, way: Way, *, to_seq: int | None) -> bool:
-        """Compact because somebody asks for it; whether anything was."""
+        """Compact because somebody asks for it; whether anything was.
+
+        What somebody took back meanwhile is planned without, as often as `STEPS_MAX`.
+        """
         counter = await self._loaded()
-        step = compaction(
-            context,
-            policy=way.policy,
-            counter=counter,
-            reader=self._reader,
-            to_seq=to_seq,
-        )
-        if step is None:
-            return False
-        past = await self._past(context)
-        return await self._compacted(step, context, way, ASKED, past)
+        for _ in range(STEPS_MAX):
+            step = compaction(
+                context,
+                policy=way.policy,
+                counter=counter,
+                reader=self._reader,
+                to_seq=to_seq,
+            )
+            if step is None:
+                return False
+            past = await self._past(context)
+            ended = await self._compacted(step, context, way, ASKED, past)
+            if ended != STALE:
+                return ended == DONE
+            context = await way.build()
+        return False
 
     async def _next(self, context: Context, policy: ContextPolicy) -> Step | None:
         """The next step; where bytes say already that there is none, nothing is counted."""
         if not self._counter.loaded:
             guess = BytesAsTokens()
             budget = policy.budget_tokens
-            small = budget == NO_LIMIT or _total(context, guess) <= budget
+            small = budget == NO_LIMIT or self._total(context, guess) <= budget
             if small and await self._planned(context, policy, guess) is None:
                 return None
         counter = await self._loaded()
@@ -218,7 +229,7 @@ class Shaping:
         """Nothing more can be taken away: say so once, if it is too much all the same."""
         over = 0
         if policy.budget_tokens != NO_LIMIT:
-            over = max(_total(context, counter) - policy.budget_tokens, 0)
+            over = max(self._total(context, counter) - policy.budget_tokens, 0)
         if over and not self._told_over:
             _logger.warning(
                 "the context of session %s is %d tokens above its budget of %d, and what "
@@ -258,35 +269,44 @@ class Shaping:
         if fruitless >= way.policy.no_progress_max:
             why = f"the context was compacted {fruitless} times without progress"
             return False, await rest_with_question(self._owner, why, turn_id=way.turn_id)
-        return await self._compacted(step, context, way, REASON, past), ""
+        ended = await self._compacted(step, context, way, REASON, past)
+        return ended != FAILED, ""
 
     async def _compacted(
         self, step: Compact, context: Context, way: Way, reason: str, past: Origins
-    ) -> bool:
-        """Compact; False where it failed, and the context stays as it was."""
+    ) -> str:
+        """Compact; gives how it ended. Unless it is DONE the context stays as it was."""
         counter = await self._loaded()
         wanted = Wanted(
             step=step,
             base_seq=context.upto_seq,
             reason=reason,
             originals=past.upto(step.to_seq),
-            tokens=_total(context, counter, upto_seq=step.to_seq),
+            tokens=self._replaced(step, context, counter),
             mentions_tool=any(tool.name == READ_EVENT for tool in context.tools),
         )
         policy = replace(way.policy, summary_tokens=step.summary_tokens)
         compacting = Compacting(self._owner, policy, counter, way.turn_id, way.model_call)
-        ended = await compacting.run(wanted, way.summariser)
-        return ended != FAILED
+        return await compacting.run(wanted, way.summariser)
 
     async def _past(self, context: Context) -> Origins:
         state, link = await self._owner.state(), self._owner.link
         return await link.read(read_origins, link.log, state, context.upto_seq)
 
+    def _total(self, context: Context, counter: TokenCounter) -> int:
+        """The tokens of a context's messages, as its reader gets them."""
+        return self._tokens(context.messages, counter)
 
-def _total(context: Context, counter: TokenCounter, *, upto_seq: int | None = None) -> int:
-    """The tokens of a context's messages, of those up to a seq perhaps."""
-    return sum(
-        message_tokens(message, counter)
-        for message in context.messages
-        if upto_seq is None or 0 < message.last_seq <= upto_seq
-    )
+    def _replaced(self, step: Compact, context: Context, counter: TokenCounter) -> int:
+        """The tokens of what a summary is to stand for: nothing of what is kept."""
+        kept = set(step.kept)
+        gone = [
+            message
+            for message in context.messages
+            if 0 < message.last_seq <= step.to_seq
+            and not kept.intersection(message.event_ids)
+        ]
+        return self._tokens(gone, counter)
+
+    def _tokens(self, messages: Iterable[Message], counter: TokenCounter) -> int:
+        return sum(message_tokens(m, counter, reader=self._reader) for m in messages)

@@ -17,7 +17,7 @@ from foldline.producers import claude_code_export, codex_export, openai_agents_e
 from foldline.producers.detect import CLAUDE_CODE, CODEX, OPENAI_AGENTS
 from foldline.producers.source_bodies import Bodies
 from foldline.producers.source_check import Compared, compare, losses
-from foldline.producers.source_groups import Grouped, grouped
+from foldline.producers.source_groups import Grouped, border_at, grouped
 from foldline.producers.source_lines import Exporter, Line
 from foldline.schemas.state import MIRRORED, SessionState
 
@@ -47,10 +47,12 @@ ANY_SESSION = "jsonl, anthropic, openai-chat and openai-responses take any sessi
 class Exported:
     """What an export holds, and how it differs from its session.
 
-    `redacted` counts places that hold a placeholder, as the log does: no loss.
+    `upto_seq` is the last seq that it tells. `redacted` counts places that hold a
+    placeholder, as the log does: no loss.
     """
 
     system: str
+    upto_seq: int
     records: int
     lost: dict[str, int] = field(default_factory=dict[str, int])
     examples: list[str] = field(default_factory=list[str])
@@ -105,19 +107,18 @@ def export_source(
 ) -> Exported:
     """Write a session into a file in its source's format, and compare what that tells.
 
-    The file is to be in a folder of its own.
+    The file is to be in a folder of its own. Where `upto_seq` is in the middle of a
+    record, the records before that are written: half of one is none.
 
     Raises:
-        ExportRefusedError: it has more events than can be compared.
+        ExportRefusedError: it has more events than can be compared, or no whole record.
         BlobError: a blob is missing.
         OSError: the file cannot be written.
     """
     if upto_seq > EVENTS_MAX:
         reason = f"it has {upto_seq} events, {EVENTS_MAX} can be compared; jsonl takes it"
         raise ExportRefusedError(session_id, system, reason)
-    told = grouped(
-        log.events(session_id, upto_seq=upto_seq), session_id=session_id, system=system
-    )
+    border, told = _whole_records(log, session_id, system=system, upto_seq=upto_seq)
     lines = EXPORTERS[system](told, Bodies(log.blobs))
     write = _write_list if system in DOCUMENTS else _write
     places, longest = write(path, lines)
@@ -127,7 +128,20 @@ def export_source(
     compared.outside += outside
     parent.unlink(missing_ok=True)
     losses(compared, told.added)
-    return _exported(told, compared)
+    return _exported(told, compared, border)
+
+
+def _whole_records(
+    log: Log, session_id: str, *, system: str, upto_seq: int
+) -> tuple[int, Grouped]:
+    """What the records up to a seq tell that are whole there, and up to which seq."""
+    border, end = border_at(log.structure(session_id), upto_seq)
+    events = log.events(session_id, upto_seq=border) if border else ()
+    told = grouped(events, session_id=session_id, system=system)
+    if border < upto_seq and not told.groups:
+        reason = f"its first record is whole at seq {end}, and not yet at seq {upto_seq}"
+        raise ExportRefusedError(session_id, system, reason)
+    return border, told
 
 
 def _write(path: Path, lines: Iterator[Line]) -> tuple[dict[int, int | None], int]:
@@ -161,9 +175,10 @@ def _write_parent(path: Path, told: Grouped, bodies: Bodies) -> int:
     return max(len(lines) - 1, 0)
 
 
-def _exported(told: Grouped, compared: Compared) -> Exported:
+def _exported(told: Grouped, compared: Compared, upto_seq: int) -> Exported:
     return Exported(
         system=told.system,
+        upto_seq=upto_seq,
         records=compared.records,
         lost=dict(compared.lost.most_common()),
         examples=compared.examples,

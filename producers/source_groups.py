@@ -18,6 +18,9 @@ from foldline.schemas.recorded import Recorded
 
 Wanted = TypeVar("Wanted")
 
+_Key = tuple[str, str, bytes]
+"""The stream, the position and the hash of a record."""
+
 
 @dataclass(slots=True)
 class Group:
@@ -88,9 +91,39 @@ class Grouped:
         return None if created is None else cast("SessionCreated", created.event)
 
 
+def border_at(events: Iterable[Recorded], seq: int) -> tuple[int, int]:
+    """The last seq up to this one that is in the middle of no record, and where that ends.
+
+    The second is `seq` where no record goes on after it. The first is 0 where the first
+    record does. An exporter makes whole records: of half a one it can make none.
+    """
+    reach: dict[str | _Key, tuple[int, int]] = {}
+    where: dict[str, str | _Key] = {}
+    for recorded in events:
+        key = _record_of(recorded, where)
+        first, _ = reach.get(key, (recorded.seq, 0))
+        reach[key] = first, recorded.seq
+    border = end = seq
+    for first, last in sorted(reach.values(), reverse=True):
+        if first <= border < last:
+            border, end = first - 1, max(end, last)
+    return border, end
+
+
+def _record_of(recorded: Recorded, where: dict[str, str | _Key]) -> str | _Key:
+    """The record that tells a fact; what is told of none is one of its own."""
+    event_id, source = recorded.envelope.event_id, recorded.envelope.source
+    if isinstance(recorded.event, RedactionApplied):
+        return where.get(recorded.event.target_event_id, event_id)
+    if source is None:
+        return event_id
+    where[event_id] = source.stream, source.position, source.sha256
+    return where[event_id]
+
+
 def grouped(events: Iterable[Recorded], *, session_id: str, system: str) -> Grouped:
     """The facts of a session by record; those that another system told are added ones."""
-    groups: dict[tuple[str, str, bytes], Group] = {}
+    groups: dict[_Key, Group] = {}
     added: list[Recorded] = []
     redacted: set[str] = set()
     for recorded in events:

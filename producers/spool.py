@@ -9,13 +9,15 @@ load.
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from foldline.faults import crash_point
-from foldline.places import default_data_dir
+from foldline.places import default_data_dir, make_private, own_url
 
 SPOOL_MAX_BYTES = 256 * 1024 * 1024
 """A spool that holds more takes nothing more in: the newest is refused, and said so."""
@@ -23,11 +25,17 @@ SPOOL_MAX_BYTES = 256 * 1024 * 1024
 LOG_MAX_BYTES = 1024 * 1024
 """The file of errors begins anew here; the one before is kept beside it."""
 
+TIME_MAX_US = 253_402_300_799_000_000
+"""The last second of the year 9999: no hook ran later."""
+
 LOG_NAME = "hook.log"
 SUFFIX = ".json"
 REFUSED_SUFFIX = ".refused"
 
-ONLY_MINE = 0o700
+PART_MAX_S = 3_600
+"""How long after its last byte a record that is not whole is taken for one that nobody
+writes any more, in seconds."""
+
 ONLY_MY_FILE = 0o600
 
 
@@ -52,10 +60,14 @@ class SpoolFullError(Exception):
 
 
 def spool_of(url: str) -> Path:
-    """The folder of the hooks of one log."""
+    """The folder of the hooks of one log, by whichever URL it is named.
+
+    Raises:
+        SettingsError: a path in the home of nobody.
+    """
     import hashlib  # late: hooks that fail need none
 
-    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    name = hashlib.sha256(own_url(url).encode()).hexdigest()[:16]
     return default_data_dir() / "spool" / name
 
 
@@ -65,34 +77,52 @@ def make_spool(folder: Path) -> None:
     Raises:
         OSError: it cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=ONLY_MINE)
+    make_private(folder)
 
 
 def put(folder: Path, spooled: Spooled) -> str:
     """Keep a record; its id. It is on the disk when this returns.
 
     1. See that there is room.
-    2. Write it beside, and sync.
+    2. Write it beside, and sync. Where that fails, what was written goes away.
     3. Give it its name, and sync the folder.
 
     Raises:
         SpoolFullError: there is no room.
         OSError: it cannot be written.
     """
-    if sum(entry.stat().st_size for entry in os.scandir(folder)) > SPOOL_MAX_BYTES:
+    if _held_bytes(folder) > SPOOL_MAX_BYTES:
         raise SpoolFullError
     record_id = f"{spooled.at_us:020}-{os.urandom(6).hex()}"
     beside = folder / f".{record_id}"
     data = json.dumps(asdict(spooled)).encode()
+    try:
+        _write_synced(beside, data)
+        crash_point("CP_SPOOL_BEFORE_RENAME")
+        beside.rename(folder / f"{record_id}{SUFFIX}")
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+    _sync_folder(folder)
+    return record_id
+
+
+def _held_bytes(folder: Path) -> int:
+    held = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another hook's, or the mirror's, by now
+                held += entry.stat().st_size
+    return held
+
+
+def _write_synced(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(beside, flags, ONLY_MY_FILE), "wb") as file:
+    with os.fdopen(os.open(path, flags, ONLY_MY_FILE), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    crash_point("CP_SPOOL_BEFORE_RENAME")
-    beside.rename(folder / f"{record_id}{SUFFIX}")
-    _sync_folder(folder)
-    return record_id
 
 
 def _sync_folder(folder: Path) -> None:
@@ -114,16 +144,43 @@ def record_ids(folder: Path) -> Iterator[str]:
             yield name.removesuffix(SUFFIX)
 
 
+def forget_parts(folder: Path) -> None:
+    """Remove what a hook began to write and did not end, PART_MAX_S ago."""
+    before_s = time.time() - PART_MAX_S
+    for path in folder.glob(".*"):
+        with suppress(OSError):
+            if path.stat().st_mtime < before_s:
+                path.unlink()
+
+
 def read(folder: Path, record_id: str) -> Spooled | None:
     """A record; None if it is none that this version writes.
 
     Raises:
+        FileNotFoundError: somebody took it away.
         OSError: it cannot be read.
     """
+    data = (folder / f"{record_id}{SUFFIX}").read_bytes()
     try:
-        return Spooled(**json.loads((folder / f"{record_id}{SUFFIX}").read_bytes()))
-    except (ValueError, TypeError):
+        fields: Any = json.loads(data)
+        return (
+            _checked(cast("dict[str, Any]", fields)) if isinstance(fields, dict) else None
+        )
+    except (ValueError, TypeError, RecursionError):
         return None
+
+
+def _checked(fields: dict[str, Any]) -> Spooled | None:
+    """A record of these fields; no log holds lone surrogates: they become U+FFFD."""
+    at_us = fields.pop("at_us", None)
+    texts = all(isinstance(value, str) for value in fields.values())
+    if not texts or type(at_us) is not int or not 0 <= at_us <= TIME_MAX_US:
+        return None
+    return Spooled(at_us=at_us, **{name: _whole(text) for name, text in fields.items()})
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def take_away(folder: Path, record_id: str) -> None:
@@ -133,7 +190,12 @@ def take_away(folder: Path, record_id: str) -> None:
 
 
 def set_aside(folder: Path, record_id: str) -> Path:
-    """Keep a record that no log takes, out of the way."""
+    """Keep a record that no log takes, out of the way.
+
+    Raises:
+        FileNotFoundError: somebody took it away.
+        OSError: it cannot be renamed.
+    """
     refused = folder / f"{record_id}{REFUSED_SUFFIX}"
     (folder / f"{record_id}{SUFFIX}").rename(refused)
     return refused

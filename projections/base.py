@@ -1,24 +1,30 @@
 """Where a context begins: the seq behind which its events are needed. Pure.
 
     as_one(states)                    a fork's state, with what its ancestors left out
+    without(state, seqs)              the state, as if what stands there had not been
     base_of(state, compaction)        the base, by what a state tells
     base_in(live, base_seq)           the same, by the events themselves
     reaches_back(events, base_seq)    whether the events behind it are not enough after all
 
-A state tells of the last rewind, clearing and compaction only. What it cannot tell, the
+A state tells of the last rewind, clearing and compaction only, also of those on a branch,
+which say nothing of the conversation: `without` these. What it cannot tell, the
 events behind the base do: where one of them reaches further back, all are needed. So a
 base is never wrong, only now and then lower than it could be.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
+from foldline.projections.calls import ENDS
+from foldline.projections.live import TAKES_BACK, taken_back_by
+from foldline.projections.tales import NAMING, Names, is_nameless
 from foldline.schemas.events import (
     CompactionCompleted,
     ContextCleared,
     HistoryRewound,
     SteeringApplied,
     SteeringReceived,
+    ToolCallRequested,
 )
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
@@ -47,6 +53,19 @@ def as_one(states: Sequence[SessionState]) -> SessionState:
             rewound_to=one.rewound_to,
         )
     return one
+
+
+def without(state: SessionState, seqs: Container[int]) -> SessionState:
+    """A state for `base_of` that names no clearing or compaction at some seqs.
+
+    What it named before them is not known; so the base may be lower than it could be.
+    """
+    found = state.compaction
+    return replace(
+        state,
+        cleared_seq=0 if state.cleared_seq in seqs else state.cleared_seq,
+        compaction=None if found is not None and found.seq in seqs else found,
+    )
 
 
 def base_of(state: SessionState, compaction: CompactionCompleted | None) -> int:
@@ -105,10 +124,12 @@ def reaches_back(events: Sequence[Recorded], base_seq: int) -> bool:
     """Whether one of the events behind a base needs what lies before it.
 
     So does a rewind to before the base, and steering that was received before it and is
-    applied here.
+    applied here; and what `_names_a_call_before` finds.
     """
     received: set[str] = set()
     for recorded in events if base_seq else ():
+        if recorded.envelope.branch is not None:
+            continue
         event = recorded.event
         kind = type(event)
         if kind is SteeringReceived:
@@ -118,4 +139,29 @@ def reaches_back(events: Sequence[Recorded], base_seq: int) -> bool:
                 return True
         elif isinstance(event, HistoryRewound) and event.to_seq < base_seq:
             return True
-    return False
+    return bool(base_seq) and _names_a_call_before(events)
+
+
+def _names_a_call_before(events: Sequence[Recorded]) -> bool:
+    """Whether a call counts whose request, or request for permission, lies before.
+
+    One that is denied by the latter's id only; and one that ends here, where a message is
+    taken back: it may be the one that asked for it.
+    """
+    names = Names()
+    requested: set[str] = set()
+    strays = takes_back = False
+    for recorded in events:
+        event = recorded.event
+        kind = type(event)
+        if isinstance(event, ToolCallRequested):
+            requested.add(event.call_id)
+        elif kind in NAMING:
+            names.learn(event)
+        elif kind in ENDS:
+            if is_nameless(event) and not names.knows(event.__dict__["request_id"]):
+                return True
+            strays = strays or names.about(event)[0] not in requested
+        if kind in TAKES_BACK:
+            takes_back = takes_back or bool(taken_back_by(event))
+    return strays and takes_back

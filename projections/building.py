@@ -11,18 +11,20 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from foldline.projections.base import base_in, reaches_back
-from foldline.projections.calls import tales_of
 from foldline.projections.context import Context, Sources
 from foldline.projections.invariants import check
 from foldline.projections.live import live_of
 from foldline.projections.pieces import Pieces
 from foldline.projections.shaped import shaped_by
+from foldline.projections.tales import told_by
 from foldline.projections.walking import Walk
 from foldline.schemas.events import (
+    AssistantMessage,
     ModelCallCompleted,
     ModelCallStarted,
     PermissionGranted,
     PermissionRequested,
+    ToolCallRequested,
     ToolExecutionStarted,
     ToolResultProjected,
     TurnEnded,
@@ -46,11 +48,16 @@ _SILENT: frozenset[type] = frozenset(
 )
 """The most frequent events that say nothing by themselves: seen at once, to be quick."""
 
+_SHOWING: frozenset[type] = frozenset(
+    {AssistantMessage, ModelCallStarted, ToolCallRequested, ToolResultProjected}
+)
+"""Events that tell what the model was shown of a call."""
+
 
 def build(sources: Sources) -> Context:
     """The context of a history."""
     history = _from_base(sources)
-    walk = Walk(Pieces(sources.texts), tales_of(_told(history)))
+    walk = Walk(Pieces(sources.texts), told_by(_told(history)))
     for recorded in history.set_up:
         walk.hold(recorded)
     walk.begin()
@@ -83,9 +90,9 @@ class _History(NamedTuple):
 
 
 def _told(history: _History) -> Iterable[Recorded]:
-    """All events, but not what a rewind took back of what the model was shown of a call.
+    """All events, but for those taken back by which the model was shown something.
 
-    What became of the call is known whatever was rewound; so it may be shown instead.
+    What became of a call is known whatever was rewound; so it may be shown instead.
     """
     if len(history.live) == len(history.events):
         return history.events
@@ -93,8 +100,7 @@ def _told(history: _History) -> Iterable[Recorded]:
     return (
         recorded
         for recorded in history.events
-        if type(recorded.event) is not ToolResultProjected
-        or recorded.envelope.event_id in live
+        if type(recorded.event) not in _SHOWING or recorded.envelope.event_id in live
     )
 
 

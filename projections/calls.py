@@ -1,10 +1,10 @@
 """What the events tell of each tool call: enough to show the model one result per call.
 
-Pure. A call's *end* is the first confirmed outcome of its last attempt. What came after
-it, or after what the model was already shown (ToolResultProjected), is late.
+Pure. A call's *end* is the first confirmed outcome of its last attempt, as far as the model
+was not shown one before. What came after it, or after what the model was already shown
+(ToolResultProjected), is late. `foldline.projections.tales` tells them.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from foldline.schemas.blocks import Block, Blocks, text_block
@@ -12,8 +12,8 @@ from foldline.schemas.events import (
     AnyEvent,
     BackgroundEnded,
     PermissionDenied,
+    PermissionExpired,
     PermissionRequested,
-    SessionCreated,
     ToolBackgrounded,
     ToolCallRequested,
     ToolCallValidated,
@@ -24,9 +24,7 @@ from foldline.schemas.events import (
     ToolExecutionTimedOut,
     ToolOutcomeResolved,
     ToolOutcomeUnknown,
-    ToolResultProjected,
 )
-from foldline.schemas.recorded import Recorded
 
 DENIED_TEXT = "Tool execution was denied by user policy. Choose a safer alternative."
 UNKNOWN_TEXT = (
@@ -36,13 +34,15 @@ UNKNOWN_TEXT = (
 NOT_RUN_TEXT = "Not run: it was interrupted before it began."
 NOT_EXECUTED_TEXT = "Not run: it was found out afterwards that it did not happen."
 WAITING_TEXT = "Not run yet: it waits for a person's permission."
+EXPIRED_TEXT = (
+    "Not run: nobody answered the request for permission in time. "
+    "It may be asked for again."
+)
 LEFT_TEXT = (
     "This call was open when this session was forked from {parent_id}. It stays that "
     "session's call: what came of it is not known here, and it is not run here."
 )
 NO_OUTPUT_TEXT = "(no output)"
-
-_NO_ERRORS = frozenset({"BACKGROUND", "OUTCOME"})
 
 INTERRUPT_POLICY = "interrupt"
 """The policy by which an owner closes calls that an interruption kept from beginning."""
@@ -86,18 +86,23 @@ class Tale:
     seq: int
     standing: Result = Result("NOT_RUN", (text_block(NOT_RUN_TEXT),), error=True)
     ends: list[End] = field(default_factory=list[End])
-    handles: list[str] = field(default_factory=list[str])
+    names: list[str] = field(default_factory=list[str])
+    """How events name it besides: handles, and requests for permission."""
     projected: Result | None = None
     projected_seq: int = 0
     projected_id: str = ""
     end: End | None = None
-    """The first of its last attempt."""
+    """The first of its last attempt before it was final."""
+    final: bool = False
+    """Whether the model was shown that end: nothing else is its result any more."""
 
-    def tell_end(self, end: End) -> None:
-        """Take in one more end."""
+    def tell_end(self, end: End) -> bool:
+        """Take in one more end; whether it is the one to show."""
         self.ends.append(end)
-        if self.end is None or end.attempt > self.end.attempt:
+        known = self.end
+        if known is None or (not self.final and end.attempt > known.attempt):
             self.end = end
+        return self.end is end
 
     def leave(self, parent_id: str) -> None:
         """The session was forked while the call was open: it stays the parent's."""
@@ -133,65 +138,6 @@ class Tale:
         return {e.event_id: e.result for e in self.ends if e.seq > shown_seq}
 
 
-def tales_of(events: Iterable[Recorded]) -> dict[str, Tale]:
-    """Every call that the events request, by call_id, in the order of the requests."""
-    tales: dict[str, Tale] = {}
-    handles: dict[str, tuple[str, int]] = {}
-    for recorded in events:
-        event = recorded.event
-        if type(event) not in _TELLING:
-            continue
-        if isinstance(event, ToolCallRequested):
-            if event.call_id not in tales:
-                event_id = recorded.envelope.event_id
-                tales[event.call_id] = Tale(event, event_id, recorded.seq)
-            continue
-        if isinstance(event, SessionCreated):
-            for tale in tales.values():
-                tale.leave(event.parent_session_id or "")
-            continue
-        if isinstance(event, ToolBackgrounded):
-            handles[event.handle] = (event.call_id, event.attempt)
-            if event.call_id in tales:
-                tales[event.call_id].handles.append(event.handle)
-        call_id, attempt = _about(event, handles)
-        tale = tales.get(call_id)
-        if tale is not None:
-            _tell(tale, recorded, attempt)
-    return tales
-
-
-def _about(event: AnyEvent, handles: dict[str, tuple[str, int]]) -> tuple[str, int]:
-    if isinstance(event, BackgroundEnded):
-        return handles.get(event.handle, ("", 0))
-    # An attribute that a model lacks is looked for at length; this is done often.
-    fields = event.__dict__
-    call_id: object = fields.get("call_id")
-    attempt: object = fields.get("attempt", 1)
-    if isinstance(call_id, str) and isinstance(attempt, int):
-        return call_id, attempt
-    return "", 0
-
-
-def _tell(tale: Tale, recorded: Recorded, attempt: int) -> None:
-    event = recorded.event
-    if isinstance(event, ToolResultProjected):
-        if tale.projected is None:
-            error = event.form not in _NO_ERRORS
-            tale.projected = Result("PROJECTED", shown(event.blocks), error)
-            tale.projected_seq = recorded.seq
-            tale.projected_id = recorded.envelope.event_id
-        return
-    end = end_of(event)
-    if end is not None:
-        event_id = recorded.envelope.event_id
-        tale.tell_end(End(recorded.seq, attempt, event_id, end, named_by(event)))
-        return
-    standing = _standing(event)
-    if standing is not None:
-        tale.standing = standing
-
-
 ENDS: frozenset[type] = frozenset(
     {
         BackgroundEnded,
@@ -205,22 +151,6 @@ ENDS: frozenset[type] = frozenset(
     }
 )
 """Events that may end a call: most are none of these, and that is seen at once."""
-
-_TELLING: frozenset[type] = ENDS | {
-    PermissionRequested,
-    SessionCreated,
-    ToolBackgrounded,
-    ToolCallRequested,
-    ToolExecutionStarted,
-    ToolOutcomeUnknown,
-    ToolResultProjected,
-}
-"""Events that tell something of a call."""
-
-
-def tells_of(event: AnyEvent) -> str:
-    """How an event names the call that it tells of; empty where it tells of none."""
-    return named_by(event) if type(event) in _TELLING else ""
 
 
 def end_of(event: AnyEvent) -> Result | None:
@@ -246,7 +176,7 @@ def end_of(event: AnyEvent) -> Result | None:
         case BackgroundEnded(outcome="COMPLETED" | "FAILED" | "CANCELLED"):
             note = text_block(f"Ended in the background: {event.outcome}. ")
             return _outcome((note, *event.output), error=event.outcome != "COMPLETED")
-        case PermissionDenied(may_request_again=False, call_id=str()):
+        case PermissionDenied(may_request_again=False):
             return _outcome(_denial(event), error=True)
         case ToolCallValidated(valid=False):
             note = f"The call cannot be run: {event.problem}"
@@ -256,15 +186,15 @@ def end_of(event: AnyEvent) -> Result | None:
 
 
 def named_by(event: AnyEvent) -> str:
-    """How an end names its call: by its id, or by the handle of what ran on."""
+    """How an event names its call: by its id, or by the handle of what ran on."""
     fields = event.__dict__
     return fields.get("call_id") or fields.get("handle", "")
 
 
-def _standing(event: AnyEvent) -> Result | None:
+def standing_of(event: AnyEvent) -> Result | None:
     """What stands in for a result after this event; None where it changes nothing."""
     match event:
-        case ToolExecutionStarted() | ToolOutcomeUnknown():
+        case ToolExecutionStarted() | ToolOutcomeUnknown() | BackgroundEnded():
             return _UNKNOWN
         case ToolExecutionTimedOut():
             return _stand_in("TIMED_OUT", _timeout(event), event.blocks)
@@ -276,6 +206,8 @@ def _standing(event: AnyEvent) -> Result | None:
             return Result("BACKGROUND", (text_block(note), *shown(event.output)))
         case PermissionRequested():
             return _WAITING
+        case PermissionExpired():
+            return _EXPIRED
         case PermissionDenied(may_request_again=True):
             return Result("DENIED", _denial(event), error=True)
         case ToolOutcomeResolved(outcome="NOT_EXECUTED"):
@@ -294,6 +226,7 @@ def _stand_in(form: str, text: str, blocks: Blocks = ()) -> Result:
 
 _UNKNOWN = _stand_in("UNKNOWN", UNKNOWN_TEXT)
 _WAITING = _stand_in("WAITING", WAITING_TEXT)
+_EXPIRED = _stand_in("EXPIRED", EXPIRED_TEXT)
 
 
 def shown(blocks: Blocks) -> Blocks:

@@ -13,7 +13,8 @@ whatever event the history ends:
 - no result without its call, no empty message, no lone surrogate;
 - what was shown stays as it was: an outcome that comes later is a note in its place;
 - the same events give the same bytes, and more events only add behind, but for those
-  that compact, prune, clear or rewind.
+  that compact, prune, clear, rewind or retract, a message in the place of another, and
+  tools that are declared anew, which stand in front.
 """
 
 import hashlib
@@ -76,8 +77,8 @@ class Message:
 
     `origin` is SAID, SUMMARY (of what was compacted) or NOTE (ours, of a late outcome or
     of what came into force). It stands at `seq`, and what it shows rests on events up to
-    `last_seq`; `pending` are calls whose result may still come, and would be another.
-    Messages are equal that show the same.
+    `last_seq` (of a summary: those that it stands for); `pending` are calls whose result
+    may still come, and would be another. Messages are equal that show the same.
     """
 
     role: str
@@ -156,6 +157,12 @@ def text_blobs(events: Sequence[Recorded]) -> dict[bytes, Blob]:
     for recorded in events:
         _find_blobs(recorded.event, found)
     return found
+
+
+def texts_gone(sources: Sources) -> list[bytes]:
+    """The blobs of text whose bytes are not there: their preview is shown."""
+    wanted = text_blobs([*sources.set_up, *sources.events])
+    return [sha256 for sha256 in wanted if sha256 not in sources.texts]
 
 
 def _find_blobs(value: object, found: dict[bytes, Blob]) -> None:

@@ -1,7 +1,8 @@
 """Contexts, their differences and requests as plain data: what people and machines see.
 
     view = context_view(log, session_id, Wanted(at_seq=40, format="anthropic"))
-    view = difference_view(log, session_id, Wanted(), from_seq=40)
+    view = context_view(built(log, session_id, wanted), default_counter())
+    view = difference_view(before, after, counter, read_blob=log.blobs.get)
     view = request_view(rebuilt)
 
 Tokens are counted only where they are asked for: the first count loads a vocabulary.
@@ -18,12 +19,12 @@ from typing import Any, Protocol
 from foldline.errors import SettingsError
 from foldline.processors.log import Log
 from foldline.projections.building import build
-from foldline.projections.context import Context, Sources
+from foldline.projections.context import Context, Sources, text_blobs, texts_gone
 from foldline.projections.explain import ShownMessage, explain
-from foldline.projections.model_calls import asked_of
-from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy
+from foldline.projections.model_calls import main_calls
+from foldline.projections.policy import DEFAULT, ContextPolicy, policy_named
 from foldline.projections.prefix import difference
-from foldline.projections.reading import calls_of, last_asked, sources_between, sources_of
+from foldline.projections.reading import Past, calls_of, last_asked, read_texts, sources_of
 from foldline.projections.request import Form, Rebuilt, body_of, bytes_of
 from foldline.projections.shaper import Shaper
 from foldline.projections.token_count import (
@@ -37,7 +38,18 @@ from foldline.projections.token_count import (
     samples_of,
 )
 from foldline.projections.views import plain
+from foldline.schemas.recorded import Recorded
 from foldline.tokenizers import default_counter
+
+SHAPED_EVENTS_MAX = 20_000
+SHAPED_BYTES_MAX = 64 * 1024 * 1024
+"""How much of a session, its texts included, is shaped anew by another policy: that is
+done at every model call that it made."""
+
+_TOO_LARGE = (
+    f"a session of at most {SHAPED_EVENTS_MAX} events and {SHAPED_BYTES_MAX} bytes, its "
+    "texts included; without a policy a context has no limit"
+)
 
 TEXT_SHOWN_CHARS = 2_000
 """How much of a message an explanation quotes."""
@@ -72,7 +84,7 @@ class Built:
     @property
     def reader(self) -> Reader:
         """Whom it is for."""
-        return Reader(self.form.provider, self.form.model)
+        return self.form.reader
 
     @property
     def data(self) -> bytes:
@@ -95,7 +107,8 @@ def built(
 
     Raises:
         LineageError: it is a fork, and an ancestor is not there as it was.
-        SettingsError: an unknown format, or parameters that the context has already.
+        SettingsError: an unknown format, parameters that the context has already, or a
+            policy for a session that is too large to be shaped anew.
     """
     sources = read(log, session_id, at_seq=wanted.at_seq)
     if sources is None:
@@ -103,11 +116,27 @@ def built(
     context, shaped = build(sources), sources
     form = _for_last_model(wanted.form, log, session_id, context.upto_seq)
     if wanted.policy is not None:
-        whole = sources_between(log, session_id, 0, context.upto_seq)
-        reader = Reader(form.provider, form.model)
-        context, shaped = _shaped(whole, wanted.policy, reader)
+        whole = _whole(log, session_id, context.upto_seq)
+        context, shaped = _shaped(whole, wanted.policy, form.reader)
     body = body_of(context, form, read_blob=log.blobs.get)
     return Built(context, sources, shaped, form, body)
+
+
+def _whole(log: Log, session_id: str, upto_seq: int) -> Sources:
+    """A history from its first event on.
+
+    Raises:
+        SettingsError: it is too large to be shaped anew.
+    """
+    state = log.state(session_id)
+    events: list[Recorded] = []
+    size = 0
+    for recorded in Past(log, state).each(0, upto_seq) if state else ():
+        size += len(recorded.body) + sum(b.size for b in text_blobs([recorded]).values())
+        if len(events) >= SHAPED_EVENTS_MAX or size > SHAPED_BYTES_MAX:
+            raise SettingsError("policy", session_id, _TOO_LARGE)
+        events.append(recorded)
+    return Sources(events, texts=read_texts(log.blobs, text_blobs(events)))
 
 
 def _shaped(
@@ -116,29 +145,23 @@ def _shaped(
     """A context as if its owner had used a policy, and the events that this gives."""
     shaper = Shaper(policy, default_counter(), reader, sources.texts)
     events = sources.events
-    for call in asked_of(events) if policy.makes_smaller else ():
+    for call in main_calls(events) if policy.makes_smaller else ():
         upto = bisect_right(events, call.upto_seq, key=lambda recorded: recorded.seq)
         shaper.shape(events[:upto])
     context = shaper.shape(events)
     return context, replace(sources, events=shaper.merged)
 
 
-def policy_named(name: str, budget_tokens: int | None) -> ContextPolicy | None:
-    """The policy of a name, with another budget; None where neither is given.
+def policy_wanted(name: str, budget_tokens: int | None) -> ContextPolicy | None:
+    """The policy of a name, within a budget; None where neither is given.
 
     Raises:
         SettingsError: no such policy, or no such budget.
     """
     if not name and budget_tokens is None:
         return None
-    policy = POLICIES.get(name or DEFAULT.name)
-    if policy is None:
-        raise SettingsError("policy", name, f"one of {', '.join(POLICIES)}")
-    if budget_tokens is None:
-        return policy
-    if budget_tokens < 1:
-        raise SettingsError("budget", str(budget_tokens), "a number of tokens from 1")
-    return replace(policy, budget_tokens=budget_tokens)
+    policy = policy_named(name or DEFAULT.name)
+    return policy if budget_tokens is None else policy.within(budget_tokens)
 
 
 def _for_last_model(form: Form, log: Log, session_id: str, upto_seq: int) -> Form:
@@ -183,6 +206,7 @@ def _explanation(found: Built, counter: TokenCounter) -> dict[str, Any]:
         "provider_calls": ratio.samples,
         "messages": [message_view(message) for message in told.messages],
         "left_out": [plain(left) for left in told.left_out],
+        "texts_gone": [sha256.hex() for sha256 in texts_gone(found.sources)],
     }
 
 
@@ -198,7 +222,7 @@ def calibration_of(
     Each of their contexts is built and counted again: a turn that counts as it goes has
     them already, and calls `calibrate` with those.
     """
-    calls = [call for call in asked_of(sources.events) if call.model == model]
+    calls = [call for call in main_calls(sources.events) if call.model == model]
     calls = [call for call in calls if call.usage and call.upto_seq > sources.base_seq]
     counted: dict[str, int] = {}
     for call in calls[-last:]:
@@ -233,7 +257,7 @@ def last_two_calls(log: Log, session_id: str, at_seq: int | None) -> list[int]:
         session_id: which.
         at_seq: calls that began later do not count.
     """
-    calls = calls_of(log, session_id)
+    calls = [call for call in calls_of(log, session_id) if not call.aside]
     return [c.upto_seq for c in calls if at_seq is None or c.seq <= at_seq][-2:]
 
 

@@ -9,11 +9,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from foldline.projections.calls import Tale, tales_of, tells_of
+from foldline.projections.calls import Tale
 from foldline.projections.context import is_text
-from foldline.projections.facts import Facts, known_of
+from foldline.projections.facts import Facts, failed_of, known_of
 from foldline.projections.mentioned import Mentioned
 from foldline.projections.pruning import SEPARATOR, ending_of, excerpt_of
+from foldline.projections.tales import tales_of, tells_of
 from foldline.projections.token_count import TokenCounter
 from foldline.schemas.blocks import Blob, Block, Blocks, Body
 from foldline.schemas.events import (
@@ -89,7 +90,7 @@ class Digest:
             self.facts.take(recorded)
         for call_id, tale in self._tales.items():
             self.facts.take_call(tale)
-            self._known.update((call_id, *tale.handles))
+            self._known.update((call_id, *tale.names))
 
     def _take(self, recorded: Recorded) -> None:
         match recorded.event:
@@ -125,7 +126,7 @@ class Digest:
         arguments = self._text(request.arguments)
         result = known_of(tale)
         output = self._text(result.blocks)
-        failed = "failed: " if result.error else ""
+        failed = "failed: " if failed_of(tale) else ""
         did = f"{request.tool} {self._values(request.tool, arguments)}"
         told = f"- [{tale.seq}] {did} -> {failed}{ending_of(output, tokens=OUTCOME_TOKENS)}"
         self._enter(self.history, told, f"{arguments}\n{output}")

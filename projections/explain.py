@@ -6,7 +6,8 @@
 The reasons are these. A message is *in force* (what leads the conversation), *in full*, a
 *summary* or a *note*; a result is *in full*, *as it was shown* (frozen), *pruned* (a
 reference stands for it) or a *stand-in*. What is not shown was compacted, cleared,
-rewound, retracted, overtaken, said on a branch, or never is for the model.
+rewound, overtaken (also: retracted, or another message came in its place), said on a
+branch, or never is for the model.
 """
 
 from collections import Counter

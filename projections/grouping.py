@@ -6,7 +6,8 @@ which nothing takes away; what the model has not seen yet stays besides.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
+from math import inf
 
 from foldline.projections.context import SUMMARY, Message
 from foldline.projections.policy import ContextPolicy
@@ -22,7 +23,15 @@ class Group:
 
     @property
     def seq(self) -> int:
-        """Where it stands; 0 for what leads the context."""
+        """Where it stands; 0 for what leads the context.
+
+        A summary stands where what it stands for ended, not where it was recorded.
+        """
+        return self.last_seq if is_summary(self) else self.recorded_seq
+
+    @property
+    def recorded_seq(self) -> int:
+        """The event that it begins with."""
         return self.messages[0].seq
 
     @property
@@ -105,7 +114,8 @@ def unseen_of(groups: Sequence[Group], seen_seq: int | None) -> int:
     Where nobody knows (None), all from the last thing it said counts as new.
     """
     for index, group in enumerate(groups):
-        if seen_seq is not None and group.last_seq > seen_seq:
+        newest = max(group.last_seq, group.recorded_seq)
+        if seen_seq is not None and newest > seen_seq:
             return index
     if seen_seq is not None:
         return len(groups)
@@ -122,23 +132,25 @@ def cut_of(groups: Sequence[Group], window: int, held_seq: int | None) -> int:
     No event of theirs may lie behind an event of those that stay, nothing may come for
     them any more, and what is held stays.
     """
-    cut = window
-    while cut > 0 and not _divides(groups, cut, held_seq):
-        cut -= 1
-    return cut
+    waiting = _first_waiting(groups)
+    last_seqs = [0, *accumulate((group.last_seq for group in groups), max)]
+    behind = _first_seqs(groups)
+    for cut in range(min(window, waiting), 0, -1):
+        to_seq = last_seqs[cut]
+        if to_seq < behind[cut] and (held_seq is None or to_seq < held_seq):
+            return cut
+    return 0
 
 
-def _divides(groups: Sequence[Group], cut: int, held_seq: int | None) -> bool:
-    to_seq = max(group.last_seq for group in groups[:cut])
-    if held_seq is not None and held_seq <= to_seq:
-        return False
-    if any(group.seq <= to_seq for group in groups[cut:] if group.seq):
-        return False
-    return not any(_waits(groups, index) for index in range(cut))
+def _first_seqs(groups: Sequence[Group]) -> list[float]:
+    """The first seq of all groups from each on; what leads the context has none."""
+    seqs = [group.seq or inf for group in reversed(groups)]
+    return [*accumulate(seqs, min, initial=inf)][::-1]
 
 
-def _waits(groups: Sequence[Group], index: int) -> bool:
-    """Whether a call's result may still come: nobody was asked anything since."""
-    if not groups[index].messages[0].pending:
-        return False
-    return not any(group.role == "assistant" for group in groups[index + 1 :])
+def _first_waiting(groups: Sequence[Group]) -> int:
+    """The first group for which a result may still come: nothing was said since."""
+    said = (i for i, group in enumerate(groups) if group.role == "assistant")
+    last = max(said, default=0)
+    waiting = (i for i in range(last, len(groups)) if groups[i].messages[0].pending)
+    return next(waiting, len(groups))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from foldline.projections.calls import Result, Tale
-from foldline.projections.context import SAID, Message, Part, Shown
+from foldline.projections.context import SAID, SUMMARY, Message, Part, Shown
 from foldline.projections.pieces import Pieces
 from foldline.schemas.blocks import Blocks
 from foldline.schemas.recorded import Recorded
@@ -29,6 +29,11 @@ class Item:
     origin: str = SAID
     set_up: bool = False
     said: list[Recorded] = field(default_factory=list[Recorded])
+
+    @property
+    def place(self) -> int:
+        """Where it stands among the others: a summary where what it stands for ended."""
+        return self.last_seq if self.origin == SUMMARY else self.seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ them. Nor what others gave: a message that they retracted stays retracted, and s
 that waits is still to be applied. What became of a call that was asked for before is known
 as well as ever.
 
-A retraction, or another message in its place, takes back what was said before it.
+A retraction, or another message in its place, takes back what was said before it, and with
+a message of the model what became of its calls.
 
 What stands on a branch (a subagent that another harness keeps in its parent's transcript)
 was said to another model: the parent's knows its call and the result.
@@ -15,8 +16,10 @@ was said to another model: the parent's knows its call and the result.
 
 from collections.abc import Sequence
 
-from foldline.projections.calls import ENDS, named_by
+from foldline.projections.calls import ENDS
+from foldline.projections.tales import Names
 from foldline.schemas.events import (
+    AnyEvent,
     BudgetSet,
     ConfigChanged,
     ConstraintLifted,
@@ -31,7 +34,6 @@ from foldline.schemas.events import (
     SteeringApplied,
     SteeringExpired,
     SteeringReceived,
-    ToolBackgrounded,
     ToolCallRequested,
     ToolsDeclared,
     UserMessage,
@@ -56,7 +58,10 @@ OUTLASTS_REWINDS: frozenset[type] = frozenset(
 )
 """Events that a rewind does not take back."""
 
-_MAY_TAKE_BACK: frozenset[type] = frozenset({HistoryRewound, MessageRetracted, UserMessage})
+TAKES_BACK: frozenset[type] = frozenset({MessageRetracted, UserMessage})
+"""Events that may take back messages."""
+
+_MAY_TAKE_BACK: frozenset[type] = TAKES_BACK | {HistoryRewound}
 
 
 def live_of(events: Sequence[Recorded]) -> list[Recorded]:
@@ -71,7 +76,7 @@ def live_of(events: Sequence[Recorded]) -> list[Recorded]:
             live = _rewound(live, recorded.event.to_seq)
         else:
             live.append(recorded)
-    return _unretracted(live)
+    return _without_ends(_unretracted(live), live, events)
 
 
 def _takes_back(recorded: Recorded) -> bool:
@@ -103,19 +108,27 @@ def _rewound(live: list[Recorded], to_seq: int) -> list[Recorded]:
 def _ends(taken: list[Recorded]) -> set[str]:
     """Ends of calls that were requested before what is taken back."""
     requested: set[str] = set()
-    handles: dict[str, str] = {}
+    names = Names()
     found: set[str] = set()
     for recorded in taken:
         event = recorded.event
         if isinstance(event, ToolCallRequested):
             requested.add(event.call_id)
-        elif isinstance(event, ToolBackgrounded):
-            handles[event.handle] = event.call_id
-        elif type(event) in ENDS:
-            name = named_by(event)
-            if handles.get(name, name) not in requested:
-                found.add(recorded.envelope.event_id)
+        names.learn(event)
+        if type(event) in ENDS and names.about(event)[0] not in requested:
+            found.add(recorded.envelope.event_id)
     return found
+
+
+def taken_back_by(event: AnyEvent) -> tuple[str, ...]:
+    """The messages that an event takes back: retracted, or with another in their place."""
+    match event:
+        case MessageRetracted(message_ids=message_ids):
+            return message_ids
+        case UserMessage(replaces=str() as replaced):
+            return (replaced,)
+        case _:
+            return ()
 
 
 def _unretracted(live: list[Recorded]) -> list[Recorded]:
@@ -124,12 +137,27 @@ def _unretracted(live: list[Recorded]) -> list[Recorded]:
     for recorded in reversed(live):
         if recorded.event.__dict__.get("message_id") not in gone:
             kept.append(recorded)
-        match recorded.event:
-            case MessageRetracted(message_ids=message_ids):
-                gone.update(message_ids)
-            case UserMessage(replaces=str() as replaced):
-                gone.add(replaced)
-            case _:
-                pass
+        gone.update(taken_back_by(recorded.event))
     kept.reverse()
     return kept
+
+
+def _without_ends(
+    kept: list[Recorded], live: Sequence[Recorded], events: Sequence[Recorded]
+) -> list[Recorded]:
+    """Without the ends of calls that went with the message which asked for them."""
+    gone = _requested(live) - _requested(kept)
+    if not gone:
+        return kept
+    names = Names()
+    for recorded in events:
+        names.learn(recorded.event)
+    return [
+        recorded
+        for recorded in kept
+        if type(recorded.event) not in ENDS or names.about(recorded.event)[0] not in gone
+    ]
+
+
+def _requested(events: Sequence[Recorded]) -> set[str]:
+    return {r.event.call_id for r in events if isinstance(r.event, ToolCallRequested)}

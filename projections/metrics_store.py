@@ -14,6 +14,7 @@ import msgspec
 
 from foldline.errors import DecodeError, LogFormatError, LogUnavailableError
 from foldline.faults import crash_point
+from foldline.places import make_private
 from foldline.processors.sqlite_file import translated
 from foldline.processors.state_codec import LAYOUT, decode_state, encode_state
 from foldline.projections.metric_names import FAMILIES, METRICS_VERSION
@@ -193,7 +194,7 @@ class MetricsStore:
 
 def _make_folder(path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
     except OSError as error:
         raise LogUnavailableError(str(path), str(error)) from error
 

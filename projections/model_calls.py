@@ -1,5 +1,8 @@
 """When models were asked, by the events of a session. Pure.
 
+    asked_of(events)      all calls
+    main_calls(events)    those that the conversation's own model was asked in
+
 Of a call that an importer took over only the answer may be recorded. Then the model was
 asked just before the first event that names the call.
 """
@@ -7,6 +10,7 @@ asked just before the first event that names the call.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from foldline.projections.recorded_steps import COMPACTION
 from foldline.schemas.events import (
     AssistantMessage,
     ModelCallCompleted,
@@ -23,6 +27,8 @@ class Asked:
     """One call of a model: where it begins, and up to which seq its context reaches.
 
     `usage` is what was last said of it; `started` is None of a call without a start.
+    `aside`: another model was asked than that of the conversation, for a summary or on a
+    branch.
     """
 
     model_call_id: str
@@ -32,6 +38,12 @@ class Asked:
     provider: str = ""
     usage: Usage | None = None
     started: ModelCallStarted | None = None
+    aside: bool = False
+
+
+def main_calls(events: Iterable[Recorded]) -> list[Asked]:
+    """The calls in which the conversation's own model was asked, in their order."""
+    return [call for call in asked_of(events) if not call.aside]
 
 
 def asked_of(events: Iterable[Recorded]) -> list[Asked]:
@@ -40,21 +52,22 @@ def asked_of(events: Iterable[Recorded]) -> list[Asked]:
     for recorded in events:
         match recorded.event:
             case ModelCallStarted() as started:
-                found[started.model_call_id] = _started(recorded.seq, started)
+                found[started.model_call_id] = _started(recorded, started)
             case ModelCallCompleted(model_call_id=call_id) as completed:
-                call = _call(found, call_id, recorded.seq)
+                call = _call(found, call_id, recorded)
                 call.usage = completed.usage
                 call.model = call.model or completed.model or ""
             case UsageCorrected(model_call_id=call_id, usage=usage) if call_id in found:
                 found[call_id].usage = usage
             case AssistantMessage(model_call_id=str() as call_id) as message:
-                _learn(_call(found, call_id, recorded.seq), message)
+                _learn(_call(found, call_id, recorded), message)
             case _:
                 pass
     return list(found.values())
 
 
-def _started(seq: int, started: ModelCallStarted) -> Asked:
+def _started(recorded: Recorded, started: ModelCallStarted) -> Asked:
+    seq = recorded.seq
     request = started.request
     ranges = request.ranges if isinstance(request, RequestRef) else ()
     return Asked(
@@ -64,11 +77,18 @@ def _started(seq: int, started: ModelCallStarted) -> Asked:
         started.model,
         started.provider,
         started=started,
+        aside=_is_aside(recorded) or started.purpose == COMPACTION,
     )
 
 
-def _call(found: dict[str, Asked], call_id: str, seq: int) -> Asked:
-    return found.setdefault(call_id, Asked(call_id, seq, seq - 1))
+def _call(found: dict[str, Asked], call_id: str, recorded: Recorded) -> Asked:
+    seq = recorded.seq
+    new = Asked(call_id, seq, seq - 1, aside=_is_aside(recorded))
+    return found.setdefault(call_id, new)
+
+
+def _is_aside(recorded: Recorded) -> bool:
+    return recorded.envelope.branch is not None
 
 
 def _learn(call: Asked, message: AssistantMessage) -> None:

@@ -7,6 +7,8 @@ so another policy later changes nothing that was shown.
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from foldline.errors import SettingsError
+
 NO_LIMIT = 0
 """Of a budget: nothing is pruned or compacted for it."""
 
@@ -71,10 +73,15 @@ class ContextPolicy:
         """The same policy for a smaller context: everything in it shrinks with it.
 
         Args:
-            budget_tokens: what the messages may have together.
+            budget_tokens: what the messages may have together, from 1.
+
+        Raises:
+            SettingsError: no such budget.
         """
-        summary = int(budget_tokens * SUMMARY_OF_BUDGET)
-        step = int(budget_tokens * STEP_OF_BUDGET)
+        if budget_tokens < 1:
+            raise SettingsError("budget", str(budget_tokens), "a number of tokens from 1")
+        summary = max(int(budget_tokens * SUMMARY_OF_BUDGET), 1)
+        step = max(int(budget_tokens * STEP_OF_BUDGET), 1)  # 0 would be no limit
         return replace(
             self,
             name=f"{self.name}@{budget_tokens}",
@@ -123,3 +130,14 @@ LEAN = ContextPolicy(
 
 POLICIES = {policy.name: policy for policy in (LEAN, ROOMY, FULL)}
 DEFAULT = LEAN
+
+
+def policy_named(name: str) -> ContextPolicy:
+    """The policy of a name.
+
+    Raises:
+        SettingsError: no policy has this name.
+    """
+    if name not in POLICIES:
+        raise SettingsError("policy", name, f"one of {', '.join(POLICIES)}")
+    return POLICIES[name]

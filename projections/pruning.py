@@ -12,6 +12,12 @@ from foldline.projections.token_count import TokenCounter
 CHARACTERS_PER_TOKEN = 3
 """An excerpt is cut by characters: text of few tokens has at least so many of each."""
 
+BLANKS = 8
+"""So many times its characters are looked at for an excerpt: blanks are no part of it."""
+
+END_SHARE = 4
+"""One of so many characters of an excerpt is of the end of its text."""
+
 SEPARATOR = " "
 
 MISSES_MAX = 32
@@ -107,17 +113,17 @@ def within(
 def excerpt_of(text: str, *, tokens: int) -> str:
     """The beginning and the end of a text, on one line."""
     room = tokens * CHARACTERS_PER_TOKEN
-    flat = " ".join(text[: room * 8].split()) if len(text) > room * 8 else _flat(text)
+    flat = _flat(text[: room * BLANKS])
     if len(flat) <= room:
         return flat
-    end = _flat(text[-room:])[-room // 4 :]
-    return f"{flat[: room - room // 4]} … {end}"
+    end = _flat(text[-room:])[-room // END_SHARE :]
+    return f"{flat[: room - room // END_SHARE]} … {end}"
 
 
 def ending_of(text: str, *, tokens: int) -> str:
     """The end of a text, on one line: what a command says last is how it went."""
     room = tokens * CHARACTERS_PER_TOKEN
-    flat = _flat(text[-room * 8 :])
+    flat = _flat(text[-room * BLANKS :])
     return flat if len(flat) <= room else f"… {flat[-room:]}"
 
 

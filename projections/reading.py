@@ -3,11 +3,13 @@
 The history of a fork is read with that of its ancestors.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import cast
 
 from foldline.errors import BlobError
+from foldline.processors.blobs import BlobStore
 from foldline.processors.lineage import (
     Lineage,
     ancestral_states,
@@ -16,20 +18,25 @@ from foldline.processors.lineage import (
     lineage_from,
 )
 from foldline.processors.log import Log
-from foldline.projections.base import as_one, base_of, reaches_back
+from foldline.projections.base import as_one, base_of, reaches_back, without
 from foldline.projections.building import build
 from foldline.projections.context import (
     Context,
     Sources,
     text_blobs,
 )
+from foldline.projections.in_force import SETS_UP
 from foldline.projections.inheritance import as_set_up, seqs_in_force
-from foldline.projections.model_calls import Asked, asked_of
+from foldline.projections.model_calls import Asked, asked_of, main_calls
 from foldline.projections.request import Rebuilt, rebuilt
 from foldline.projections.warm import BasePoint, base_point
 from foldline.schemas.events import CompactionCompleted, RequestRef
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
+
+_Held = tuple[SessionState | None, list[Recorded]]
+
+_logger = logging.getLogger(__name__)
 
 LOOKED_BACK = 512
 """How many events are read first on the way back to the last model call."""
@@ -80,11 +87,23 @@ def sources_between(log: Log, session_id: str, base_seq: int, upto_seq: int) -> 
 
 def _sources(log: Log, past: "Past", base_seq: int, events: list[Recorded]) -> Sources:
     set_up = past.set_up(base_seq)
-    texts = {
-        sha256: log.blobs.get(sha256).decode("utf-8", "replace")
-        for sha256 in text_blobs([*set_up, *events])
-    }
+    texts = read_texts(log.blobs, text_blobs([*set_up, *events]))
     return Sources(events, base_seq, set_up, texts)
+
+
+def read_texts(blobs: BlobStore, wanted: Iterable[bytes]) -> dict[bytes, str]:
+    """The texts of blobs, of those that are there.
+
+    Of one that is gone, or whose bytes are others, a context shows the preview: no session
+    ends by that. A warning says so.
+    """
+    texts: dict[bytes, str] = {}
+    for sha256 in wanted:
+        try:
+            texts[sha256] = blobs.get(sha256).decode("utf-8", "replace")
+        except BlobError as error:
+            _logger.warning("%s; contexts show what the event has of it", error)
+    return texts
 
 
 def _state_at(log: Log, session_id: str, at_seq: int | None) -> SessionState | None:
@@ -112,15 +131,12 @@ def request_of(log: Log, session_id: str, model_call_id: str) -> Rebuilt | None:
     if call is None or not isinstance(request, RequestRef) or not request.ranges:
         return rebuilt(model_call_id, call, None, read_blob=log.blobs.get)
     first, last = request.ranges[0].from_seq, request.ranges[-1].to_seq
-    try:
-        sources = sources_between(log, session_id, first - 1, last)
-    except BlobError as error:
-        return Rebuilt(model_call_id, b"", request.sha256, request, (str(error),))
+    sources = sources_between(log, session_id, first - 1, last)
     return rebuilt(model_call_id, call, sources, read_blob=log.blobs.get)
 
 
 def calls_of(log: Log, session_id: str) -> list[Asked]:
-    """The model calls of a session, its ancestors' before them.
+    """All model calls of a session, its ancestors' before them.
 
     Raises:
         LineageError: as above.
@@ -132,7 +148,7 @@ def calls_of(log: Log, session_id: str) -> list[Asked]:
 
 
 def last_asked(log: Log, session_id: str, upto_seq: int) -> Asked | None:
-    """The last model call up to a seq that says which model; None where there is none.
+    """The conversation's last model call that says which model; None: there is none.
 
     Raises:
         LineageError: as above.
@@ -142,7 +158,7 @@ def last_asked(log: Log, session_id: str, upto_seq: int) -> Asked | None:
     step = LOOKED_BACK
     while past is not None and upto_seq > 0:
         after_seq = max(upto_seq - step, 0)
-        calls = [c for c in asked_of(past.events(after_seq, upto_seq)) if c.model]
+        calls = [c for c in main_calls(past.events(after_seq, upto_seq)) if c.model]
         if calls:
             return calls[-1]
         upto_seq, step = after_seq, step * 2
@@ -161,6 +177,8 @@ class Past:
         self._log = log
         self._state = state
         self._base: tuple[BasePoint, int] | None = None
+        self._held: tuple[int, _Held] | None = None
+        """What was in force at a base, from its finding on until somebody asks for it."""
 
     @cached_property
     def _lineage(self) -> Lineage:
@@ -196,27 +214,43 @@ class Past:
 
     def _found_base(self, state: SessionState) -> int:
         one = as_one([*self._ancestral, state])
-        if one.compaction is None:
-            return base_of(one, None)
-        seq = one.compaction.seq
-        recorded = next(self.each(seq - 1, seq), None)
-        event = recorded.event if recorded else None
-        return base_of(one, cast("CompactionCompleted | None", event))
+        compacted_seq = one.compaction.seq if one.compaction else 0
+        named = [
+            recorded
+            for seq in (one.cleared_seq, compacted_seq)
+            if seq
+            for recorded in self.each(seq - 1, seq)
+        ]
+        one = without(one, {recorded.seq for recorded in named if _is_aside(recorded)})
+        event = next((r.event for r in named if r.seq == compacted_seq), None)
+        base_seq = base_of(one, cast("CompactionCompleted | None", event))
+        # Where a branch set something up, only the events tell what was in force before.
+        self._held = base_seq, self.held(base_seq)
+        set_up = [r for r in self._held[1][1] if type(r.event) in SETS_UP]
+        return 0 if any(_is_aside(recorded) for recorded in set_up) else base_seq
 
     def set_up(self, base_seq: int) -> list[Recorded]:
         """The events that hold what was in force at a seq, as what sets up a context."""
         state, held = self.held(base_seq)
         return set_up_of(held, state)
 
-    def held(self, base_seq: int) -> tuple[SessionState | None, list[Recorded]]:
+    def held(self, base_seq: int) -> _Held:
         """The state at a seq, and the events that hold what was in force there."""
         if not base_seq:
             return None, []
+        known, self._held = self._held, None
+        if known is not None and known[0] == base_seq:
+            return known[1]
         state = joined_state(self._log, self._lineage, base_seq)
         if state is None:
             return None, []
         seqs = seqs_in_force(state)
         return state, [recorded for seq in seqs for recorded in self.each(seq - 1, seq)]
+
+
+def _is_aside(recorded: Recorded) -> bool:
+    """Whether an event stands on a branch, apart from the conversation."""
+    return recorded.envelope.branch is not None
 
 
 def set_up_of(held: Sequence[Recorded], state: SessionState | None) -> list[Recorded]:

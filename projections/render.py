@@ -28,6 +28,7 @@ from foldline.projections.wire import (
     call_ids,
     cleaned,
     compact,
+    provider_of,
     system_text,
 )
 
@@ -85,7 +86,7 @@ def _wire(
     limits = FORMATS.get(format)
     if limits is None:
         raise SettingsError("format", format, f"one of {', '.join(FORMATS)}")
-    whose = provider or format.partition("-")[0]
+    whose = provider_of(format, provider)
     return Wire(limits, call_ids(context, limits), whose, model, read_blob)
 
 

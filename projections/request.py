@@ -22,11 +22,13 @@ from foldline.projections.context import (
     RENDERER_VERSION,
     Context,
     Sources,
+    texts_gone,
 )
 from foldline.projections.policy import FULL, ContextPolicy
 from foldline.projections.render import FORMATS, render, request_bytes
 from foldline.projections.render_anthropic import Caching
-from foldline.projections.wire import Json, ReadBlob, compact, parsed_item
+from foldline.projections.token_count import Reader
+from foldline.projections.wire import Json, ReadBlob, compact, parsed_item, provider_of
 from foldline.schemas.blocks import Blob
 from foldline.schemas.events import ModelCallStarted, RequestRef, SeqRange
 
@@ -55,6 +57,11 @@ class Form:
     def renderer(self) -> str:
         """What a reference calls it."""
         return self.format or RENDERER
+
+    @property
+    def reader(self) -> Reader:
+        """Whom a request in this form is for."""
+        return Reader(provider_of(self.format, self.provider), self.model)
 
     def parameters_json(self) -> str:
         """The parameters as they are recorded.
@@ -187,18 +194,39 @@ def rebuilt(
     gone = _missing(request, sources)
     if gone:
         return Rebuilt(name, sha256=request.sha256, request=request, problems=gone)
+    reading = _Reading(read_blob)
     try:
-        data = _again(call, request, sources, read_blob)
-    except (BlobError, SettingsError, ValueError) as error:
+        data = _again(call, request, sources, reading.read)
+    except (SettingsError, ValueError) as error:
         problems = (*_suspects(request), f"it cannot be rendered: {error}")
         return Rebuilt(name, sha256=request.sha256, request=request, problems=problems)
     same = hashlib.sha256(data).digest() == request.sha256
-    problems = () if same else (*_suspects(request), OTHER_BYTES)
+    if same:
+        return Rebuilt(name, data, request.sha256, request)
+    lost = [f"blob {sha256.hex()}: its text is gone" for sha256 in texts_gone(sources)]
+    why = [*reading.problems, *lost] or [OTHER_BYTES]
+    problems = (*_suspects(request), *why)
     return Rebuilt(name, data, request.sha256, request, problems)
 
 
 NOT_RECORDED = "no request was recorded with this call"
 OTHER_BYTES = "the same events give other bytes here than were sent"
+
+
+class _Reading:
+    """Reads blobs, and notes those that are gone: a request is made without them."""
+
+    def __init__(self, read_blob: ReadBlob) -> None:
+        self.problems: list[str] = []
+        self._read_blob = read_blob
+
+    def read(self, sha256: bytes) -> bytes:
+        """The bytes of a blob."""
+        try:
+            return self._read_blob(sha256)
+        except BlobError as error:
+            self.problems.append(str(error))
+            raise
 
 
 def _kept(name: str, blob: Blob, read_blob: ReadBlob) -> Rebuilt:

@@ -22,7 +22,7 @@ from foldline.projections.context_views import (
     context_view,
     difference_view,
     last_two_calls,
-    policy_named,
+    policy_wanted,
     request_view,
 )
 from foldline.projections.policy import POLICIES
@@ -62,7 +62,7 @@ class ContextIn(BaseModel):
     def wanted(self) -> Wanted:
         """The same as the views have it."""
         form = Form(self.format, self.model, self.provider)
-        return Wanted(self.at_seq, form, policy_named(self.policy, self.budget))
+        return Wanted(self.at_seq, form, policy_wanted(self.policy, self.budget))
 
 
 class ExplainIn(ContextIn):

@@ -29,6 +29,7 @@ from foldline.errors import (
     RedactionError,
     SessionIdError,
     SessionTruncatedError,
+    SettingsError,
     UncertainAppendError,
 )
 
@@ -50,6 +51,7 @@ _STATUS: tuple[tuple[type[FoldlineError], int, str], ...] = (
     (SessionIdError, 422, "bad_session_id"),
     (LineageError, 409, "lineage"),
     (SessionTruncatedError, 410, "truncated"),
+    (SettingsError, 422, "bad_setting"),
 )
 """Which error of foldline is which status; any other is the service's own trouble."""
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from foldline.projections.recorded_steps import COMPACTION
 from foldline.schemas.events import (
     AnyEvent,
     CompactionCompleted,
@@ -47,7 +48,8 @@ class Shaped:
 
     `last_seq` is the last event that pruned or compacted (0: none did). `failed_tokens`
     is what the context had when its last compaction failed, if none succeeded since.
-    `policy` names the policy of its calls, `provider` and `model` who was last asked.
+    `policy` names the policy of its calls, `provider` and `model` who was last asked
+    in the conversation itself: whoever makes its summaries may be another.
     """
 
     last_seq: int = 0
@@ -88,6 +90,8 @@ class _Found:
                 self._tokens[name] = tokens
             case CompactionFailed(compaction_id=name) if is_failure(event):
                 self._failed_tokens = self._tokens.get(name, 0)
+            case ModelCallStarted(purpose=purpose) if purpose == COMPACTION:
+                pass
             case ModelCallStarted(request=RequestRef() as request):
                 self._calls = [*self._calls[1 - POLICY_CALLS :], (event, request)]
             case _:

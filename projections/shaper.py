@@ -5,7 +5,9 @@ wherever a model was called, and what an owner would have recorded is kept besid
 events, so that later contexts rest on it as they would rest on the log.
 
 A history only grows, and each of its events is looked at once, but for those that are in
-the context: how long a session is makes no call slower.
+the context, and for all that are before what takes something back (a rewind, a retraction):
+how long a session is makes no call slower. A rewind that undoes a compaction brings back
+what that stood for, until the next one.
 """
 
 from bisect import bisect_right
@@ -16,7 +18,8 @@ from foldline.projections.base import reaches_back
 from foldline.projections.building import build
 from foldline.projections.context import Context, Sources
 from foldline.projections.digest import Digest
-from foldline.projections.live import live_of
+from foldline.projections.in_force import SETS_UP
+from foldline.projections.live import live_of, taken_back_by
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.prune_step import RULE, Prune
 from foldline.projections.shaping import EXTRACTIVE, STEPS_MAX, Compact, Step, plan
@@ -26,22 +29,11 @@ from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     AnyEvent,
     CompactionCompleted,
-    ConstraintLifted,
-    ConstraintSet,
     ContextPruned,
-    GoalSet,
     HistoryRewound,
-    Inherited,
-    InstructionsSet,
     KnownEvent,
-    MessageRetracted,
-    SessionCreated,
-    ToolsDeclared,
-    UserMessage,
 )
 from foldline.schemas.recorded import Recorded
-
-_SET_UP = (ConstraintLifted, ConstraintSet, GoalSet, InstructionsSet, ToolsDeclared)
 
 
 class Shaper:
@@ -70,8 +62,8 @@ class Shaper:
         self._live: list[Recorded] = []
         self._digest = Digest(self._texts, counter)
         self._set_up: list[Recorded] = []
-        self._base_seq = 0
-        self._needs_all = False
+        self._bases: list[tuple[int, int]] = []
+        """Of each compaction that holds: its own seq, and up to where it goes."""
 
     def shape(self, events: Sequence[Recorded]) -> Context:
         """The context of these events, made as small as the policy wants it."""
@@ -94,7 +86,7 @@ class Shaper:
 
     def sources(self) -> Sources:
         """What an owner reads for the context: what came since the last compaction."""
-        base = 0 if self._needs_all else self._base_seq
+        base = max((to_seq for _, to_seq in self._bases), default=0)
         behind = self.merged[_place_behind(self.merged, base) :]
         if reaches_back(behind, base):
             return Sources(self.merged, texts=self._texts)
@@ -106,8 +98,9 @@ class Shaper:
     def _grow(self, events: Sequence[Recorded]) -> None:
         """Take in what came since."""
         self._events.extend(events)
-        self._live.extend(events)
-        if any(_takes_back(recorded.event) for recorded in events):
+        own = [recorded for recorded in events if recorded.envelope.branch is None]
+        self._live.extend(own)
+        if any(_takes_back(recorded.event) for recorded in own):
             self._live = live_of(self._events)
             self._digest = Digest(self._texts, self._counter)
         for recorded in events:
@@ -115,12 +108,14 @@ class Shaper:
 
     def _merge(self, recorded: Recorded) -> None:
         self.merged.append(recorded)
+        if recorded.envelope.branch is not None:
+            return
         match recorded.event:
-            case HistoryRewound() | SessionCreated(inherited=Inherited()):
-                self._needs_all = True
+            case HistoryRewound(to_seq=to_seq):
+                self._bases = [base for base in self._bases if base[0] <= to_seq]
             case CompactionCompleted(from_seq=1, kept=(), to_seq=to_seq):
-                self._base_seq = max(self._base_seq, to_seq)
-            case _ if isinstance(recorded.event, _SET_UP):
+                self._bases.append((recorded.seq, to_seq))
+            case _ if type(recorded.event) in SETS_UP:
                 self._set_up.append(recorded)
             case _:
                 pass
@@ -129,7 +124,7 @@ class Shaper:
         last = self._events[-1]
         self.steps += 1
         event_id = f"{last.envelope.event_id}:shaped:{self.steps}"
-        envelope = last.envelope.model_copy(update={"event_id": event_id})
+        envelope = last.envelope.model_copy(update={"event_id": event_id, "branch": None})
         self._merge(last._replace(envelope=envelope, event=event))
 
     # --- what an owner would have recorded --------------------------------------------
@@ -172,8 +167,4 @@ def _place_behind(events: Sequence[Recorded], seq: int) -> int:
 
 def _takes_back(event: AnyEvent) -> bool:
     """Whether what was told before is no longer true."""
-    match event:
-        case HistoryRewound() | MessageRetracted() | UserMessage(replaces=str()):
-            return True
-        case _:
-            return False
+    return isinstance(event, HistoryRewound) or bool(taken_back_by(event))

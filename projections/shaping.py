@@ -199,8 +199,7 @@ def compaction(
     if to_seq is None:
         wanted = min(window_of(groups, policy.window_tokens), unseen_of(groups, None))
     else:
-        whole = takewhile(lambda group: group.last_seq <= to_seq, groups)
-        wanted = sum(1 for _ in whole)
+        wanted = _place_behind(groups, to_seq)
     cut = cut_of(groups, wanted, context.held_seq)
     if not any(is_fresh(group, policy) for group in groups[:cut]):
         return None
@@ -208,6 +207,15 @@ def compaction(
     if to_seq is not None and cut == wanted and _lies_between(groups, cut, context, to_seq):
         step = replace(step, to_seq=to_seq)
     return step
+
+
+def _place_behind(groups: Sequence[Group], seq: int) -> int:
+    """How many groups rest on events up to a seq; what leads the context, on any."""
+
+    def is_before(group: Group) -> bool:
+        return group.role == "system" or is_summary(group) or group.last_seq <= seq
+
+    return sum(1 for _ in takewhile(is_before, groups))
 
 
 def _lies_between(groups: Sequence[Group], cut: int, context: Context, to_seq: int) -> bool:

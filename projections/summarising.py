@@ -4,7 +4,7 @@ What it says, each within its share of the summary's tokens, the newest first wh
 all has room:
 
     task        what people said, in their words
-    facts       what failed, what nobody knows, the plan (`foldline.projections.facts`)
+    facts       what failed, what has no end, the plan (`foldline.projections.facts`)
     history     each call with its arguments and how it ended, and what the agent said
     mentions    paths, identifiers and numbers that only the left-out outputs have
 
@@ -54,7 +54,8 @@ def summary_of(
 def facts_of(originals: Originals, *, policy: ContextPolicy, counter: TokenCounter) -> str:
     """What no summary may leave out, whoever makes it; empty where there is nothing.
 
-    What failed and how often, whose outcome nobody knows, the plan, the open questions.
+    What failed and how often, whose outcome nobody knows, what is still open, the plan,
+    the open questions.
     """
     digest = originals.digest(counter)
     facts = digest.facts.within(_tokens_for(digest, policy), counter)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from foldline.projections.context import SUMMARY, Context, Message, Part
 from foldline.projections.model_calls import Asked
+from foldline.projections.wire import same_model
 from foldline.schemas.blocks import Blob, Body, Sealed
 from foldline.schemas.events import ToolDeclaration, Usage
 
@@ -69,7 +70,8 @@ class TokenCounter(Protocol):
 class Reader:
     """Whom a context is for: reasoning of others is dropped, so it costs nothing.
 
-    An empty provider stands for any: then all reasoning is counted.
+    Reasoning goes back to its own model, as in requests (`wire.Wire.is_own`). An empty
+    provider stands for any of its models; without a model all reasoning is counted.
     """
 
     provider: str = ""
@@ -77,9 +79,10 @@ class Reader:
 
     def keeps(self, part: Part) -> bool:
         """Whether reasoning goes back to this reader."""
-        if not self.provider:
+        if not self.provider and not self.model:
             return True
-        return (part.provider, part.model) == (self.provider, self.model)
+        same = part.provider == self.provider or not self.provider
+        return same and same_model(part.model or "", self.model)
 
     @property
     def image_tokens(self) -> int:
@@ -92,10 +95,7 @@ ANYBODY = Reader()
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The tokens of a context by section; `total` is what counts against a budget.
-
-    As a budget the same fields say how much each section may have.
-    """
+    """The tokens of a context by section; `total` is what counts against a budget."""
 
     system: int = 0
     tools: int = 0
@@ -113,11 +113,6 @@ class Sizes:
     def as_dict(self) -> dict[str, int]:
         """The sections by their names, in the order of a context."""
         return {name: getattr(self, name) for name in SECTIONS}
-
-    def over(self, budget: "Sizes") -> tuple[str, ...]:
-        """The sections that have more than this budget gives them."""
-        mine, allowed = self.as_dict(), budget.as_dict()
-        return tuple(name for name in SECTIONS if mine[name] > allowed[name])
 
 
 SECTIONS = tuple(section.name for section in fields(Sizes))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from foldline.places import make_private
+
 _MAKE = """
 CREATE TABLE IF NOT EXISTS positions (
     session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL, whole INTEGER NOT NULL
@@ -33,7 +35,7 @@ class TracePositions:
     @classmethod
     def open(cls, path: Path) -> Self:
         """The positions in a file, which is made if there is none."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")

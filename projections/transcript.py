@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from foldline.projections.calls import end_of
 from foldline.projections.context import is_text
 from foldline.projections.pieces import whole_text
+from foldline.projections.pruning import CHARACTERS_PER_TOKEN
 from foldline.projections.summarising import Originals
 from foldline.projections.token_count import TokenCounter
 from foldline.schemas.blocks import Blob, Block, Body, clean_text
@@ -23,9 +24,6 @@ from foldline.schemas.recorded import Recorded
 
 PIECE_MIN_TOKENS = 32
 """What is left of a piece however many there are; then the oldest are left out."""
-
-CHARACTERS_PER_TOKEN = 3
-"""A piece is cut by characters: text of few tokens has at least so many of each."""
 
 CUT = "\n[…]\n"
 

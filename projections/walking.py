@@ -1,12 +1,9 @@
 """One walk through the events of a conversation, which makes its messages. Pure."""
 
-from collections.abc import Mapping
-
 from foldline.projections.calls import (
     ENDS,
     End,
     Result,
-    Tale,
     end_of,
     named_by,
 )
@@ -21,11 +18,10 @@ from foldline.projections.context import (
 from foldline.projections.in_force import SETS_UP, InForce
 from foldline.projections.items import Item, Messages, Pruned
 from foldline.projections.pieces import Pieces
+from foldline.projections.tales import Told
 from foldline.schemas.blocks import Blocks, text_block
 from foldline.schemas.events import (
-    AnyEvent,
     AssistantMessage,
-    BackgroundEnded,
     CompactionCompleted,
     ContextCleared,
     ContextPruned,
@@ -54,13 +50,14 @@ class Walk:
 
     Args:
         pieces: makes parts of blocks.
-        tales: every call that is requested.
+        told: every call that is requested, and what each end ends.
     """
 
-    def __init__(self, pieces: Pieces, tales: Mapping[str, Tale]) -> None:
+    def __init__(self, pieces: Pieces, told: Told) -> None:
         self._pieces = pieces
-        self._tales = tales
-        self._late = {event_id for tale in tales.values() for event_id in tale.late()}
+        self._tales = told.calls
+        self._ended = told.ended
+        self._late = {event_id for tale in told.calls.values() for event_id in tale.late()}
         self._items: list[Item] = []
         self._messages: dict[str, Item] = {}
         self._asked: dict[str, Item] = {}
@@ -135,6 +132,13 @@ class Walk:
         seq = recorded.seq
         return [Item(seq, "user", parts, [recorded.envelope.event_id], seq, origin)]
 
+    def _summary(self, recorded: Recorded, blocks: Blocks, to_seq: int) -> list[Item]:
+        """What stands for events up to a seq; nothing where it says nothing."""
+        items = self._said(recorded, blocks, SUMMARY)
+        for item in items:
+            item.last_seq = to_seq
+        return items
+
     def _item_of(self, recorded: Recorded, message_id: str) -> Item:
         """The message that parts of this id belong to; a new one where there is none."""
         item = self._messages.get(message_id)
@@ -164,21 +168,14 @@ class Walk:
 
     def _end(self, recorded: Recorded) -> None:
         """An end that is not shown with its call: late, or of a call no longer here."""
-        event = recorded.event
-        late = recorded.envelope.event_id in self._late
-        if not late and self._call_of(event) in self._asked:
+        event_id = recorded.envelope.event_id
+        call_id = self._ended.get(event_id, "")
+        if event_id not in self._late and call_id in self._asked:
             return
-        end = end_of(event)
-        if end is not None:
-            self._say(recorded, _late(named_by(event), end), origin=NOTE)
-
-    def _call_of(self, event: AnyEvent) -> str:
-        if not isinstance(event, BackgroundEnded):
-            return event.__dict__.get("call_id") or ""
-        for call_id, tale in self._tales.items():
-            if event.handle in tale.handles:
-                return call_id
-        return ""
+        end = end_of(recorded.event)
+        of = named_by(recorded.event) or call_id
+        if end is not None and of:  # a denial may be of no call
+            self._say(recorded, _late(of, end), origin=NOTE)
 
     # --- what begins anew ------------------------------------------------------------
 
@@ -195,15 +192,15 @@ class Walk:
         kept = set(compaction.kept)
         stays: list[Item] = []
         for item in self._items:
-            if not first <= item.seq <= last or kept.intersection(item.event_ids):
+            if not first <= item.place <= last or kept.intersection(item.event_ids):
                 stays.append(item)
             else:
                 stays += self._rest(item, last)
                 stays += self._ends_between(item, last, recorded.seq)
         stays = [item for item in stays if not item.set_up]
-        before = [item for item in stays if item.seq < first]
-        behind = sorted((i for i in stays if i.seq >= first), key=lambda item: item.seq)
-        summary = self._said(recorded, compaction.blocks, SUMMARY)
+        before = [item for item in stays if item.place < first]
+        behind = sorted((i for i in stays if i.place >= first), key=lambda i: i.place)
+        summary = self._summary(recorded, compaction.blocks, last)
         self._compacted_to = last
         self._restart([*before, *summary, *behind])
 
@@ -233,8 +230,8 @@ class Walk:
         """A summary that a harness recorded behind its compaction, in its place."""
         if summary.to_seq > self._compacted_to:
             return  # nothing was left out for it
-        said = self._said(recorded, summary.blocks, SUMMARY)
-        before = [item for item in self._items if item.seq < summary.from_seq]
+        said = self._summary(recorded, summary.blocks, summary.to_seq)
+        before = [item for item in self._items if item.place < summary.from_seq]
         self._items = [*before, *said, *self._items[len(before) :]]
 
     def _prune(self, recorded: Recorded, pruning: ContextPruned) -> None:

@@ -13,7 +13,7 @@ from foldline.processors.lineage import Lineage
 from foldline.processors.log import Log
 from foldline.projections.building import build
 from foldline.projections.context import Sources, text_blobs
-from foldline.projections.model_calls import asked_of
+from foldline.projections.model_calls import main_calls
 from foldline.projections.render import render
 from foldline.projections.render_rules import breaches
 from foldline.projections.session_lines import whole_events
@@ -69,7 +69,7 @@ def whole_request(
         sha256: log.blobs.get(sha256).decode("utf-8", "replace")
         for sha256 in text_blobs(events)
     }
-    calls = [call for call in asked_of(events) if call.model]
+    calls = [call for call in main_calls(events) if call.model]
     request = render(
         build(Sources(events, texts=texts)),
         format,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
+from foldline.errors import BlobError
 from foldline.projections.context import Context, Part
 from foldline.schemas.blocks import Blob, Body, clean_text
 from foldline.schemas.events import ToolDeclaration
@@ -82,9 +83,8 @@ class Wire:
 
     def is_own(self, part: Part) -> bool:
         """Whether this provider and model said it, and so may get it back."""
-        if not part.model or part.provider != self.provider:
-            return False
-        return same_model(part.model, self.model)
+        same = part.provider == self.provider
+        return same and same_model(part.model or "", self.model)
 
     def name(self, tool: str) -> str:
         """The name of a tool as every API takes it: itself, or one made of it."""
@@ -101,9 +101,9 @@ class Wire:
             return None
         if blob.size > self.limits.image_bytes_max:
             return None
-        data = self.read_blob(blob.sha256)
-        media_type = _media_type(data)
-        if media_type is None:
+        data = _read(self.read_blob, blob)
+        media_type = None if data is None else _media_type(data)
+        if data is None or media_type is None:
             return None
         return Image(media_type, base64.b64encode(data).decode())
 
@@ -147,8 +147,18 @@ def _digest(text: str) -> str:
 
 
 def same_model(said: str, asked: str) -> bool:
-    """Whether two names mean one model: equal, or one is the other without its date."""
-    return asked in (said, _DATED.sub("", said)) or said == _DATED.sub("", asked)
+    """Whether two names mean one model: equal, or one is the other without its date.
+
+    No name means none.
+    """
+    return bool(said) and (
+        asked in (said, _DATED.sub("", said)) or said == _DATED.sub("", asked)
+    )
+
+
+def provider_of(format: str, provider: str) -> str:  # noqa: A002 - the word for it
+    """Who serves a request: as it is said, or else whose format it is."""
+    return provider or format.partition("-")[0]
 
 
 # --- text ----------------------------------------------------------------------------
@@ -309,10 +319,17 @@ def _body(body: Body, read_blob: ReadBlob | None) -> str:
     match body:
         case str():
             text = body
-        case Blob() if read_blob is not None:
-            text = read_blob(body.sha256).decode(errors="replace")
-        case Blob(preview=str() as preview):
-            text = preview
+        case Blob():
+            data = None if read_blob is None else _read(read_blob, body)
+            text = body.preview or "" if data is None else data.decode(errors="replace")
         case _:
             text = ""
     return clean_text(text)[0]
+
+
+def _read(read_blob: ReadBlob, blob: Blob) -> bytes | None:
+    """The bytes of a blob; None where they are gone: the request is made without them."""
+    try:
+        return read_blob(blob.sha256)
+    except BlobError:
+        return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foldline.errors import ExportRefusedError
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.importers import import_file
@@ -39,6 +40,26 @@ def exported(log: Log, session_id: str, folder: Path) -> tuple[Exported, Path]:
     path = folder / "exported"
     system = source_of(log, state)
     return export_source(log, session_id, path, system=system, upto_seq=state.seq), path
+
+
+def exported_at_every_seq(log: Log, session_id: str, folder: Path) -> list[int]:
+    """Up to where each export tells a session; each calls itself lossless."""
+    state = log.state(session_id)
+    assert state is not None
+    reached: list[int] = []
+    for seq in range(1, state.seq + 1):
+        try:
+            found = export_source(
+                log, session_id, folder / "x", system=source_of(log, state), upto_seq=seq
+            )
+        except ExportRefusedError:
+            assert not reached
+            continue
+        assert found.lost == {}, (seq, found.examples)
+        reached.append(found.upto_seq)
+    assert reached == sorted(reached)
+    assert reached[-1] == state.seq
+    return reached
 
 
 def back(log: Log, session_id: str, folder: Path) -> tuple[list[Any], list[Any]]:

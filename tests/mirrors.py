@@ -12,8 +12,9 @@ from pathlib import Path
 from foldline.faults import arm
 from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
+from foldline.producers.followed import Said, Totals
 from foldline.producers.importers import import_file
-from foldline.producers.mirroring import Mirroring, Said, Totals
+from foldline.producers.mirroring import Mirroring
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_key import key_of_log
 from foldline.settings import Settings

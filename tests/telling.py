@@ -41,7 +41,7 @@ from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.log_story import new_id
 from foldline.testing.samples import created, said, started
-from tests.happenings import ask, deny, grant, request, start
+from tests.happenings import ask, deny, expired, grant, request, start
 
 NAMES = ("k", "l")
 
@@ -65,6 +65,8 @@ class Teller:
     messages: list[str] = field(default_factory=list[str])
     steering: list[str] = field(default_factory=list[str])
     unfinished: list[str] = field(default_factory=list[str])
+    failed: list[str] = field(default_factory=list[str])
+    waiting: list[str] = field(default_factory=list[str])
 
     def tell(self, *events: KnownEvent) -> None:
         """Append what admission may refuse."""
@@ -140,12 +142,19 @@ class Teller:
         self.tell(ToolExecutionCompleted(call_id=call_id, output=output))
 
     def fail(self) -> None:
-        """It fails, and is begun once more."""
+        """It fails, and may be begun once more, at once or later."""
         call_id = self.one_of(self.calls)
         failed = ToolExecutionFailed(
             call_id=call_id, layer="TOOL", error_type="E", executed="NO"
         )
-        self.tell(failed, start(call_id, 2, effect="IDEMPOTENT"))
+        self.tell(failed)
+        self.failed.append(call_id)
+        if self.numbers(2):
+            self.retry()
+
+    def retry(self) -> None:
+        call_id = self.one_of(self.failed)
+        self.tell(start(call_id, 2, effect="IDEMPOTENT"))
         if self.numbers(2):
             done = ToolExecutionCompleted(call_id=call_id, attempt=2, output=words("2nd"))
             self.tell(done)
@@ -166,16 +175,46 @@ class Teller:
             self.tell(ended)
 
     def permit(self) -> None:
-        """A call waits for a person, who may answer."""
+        """A call waits for a person, who may answer at once."""
         call_id, message_id = new_id(), self.one_of([*self.unfinished, new_id()])
         asked = request(call_id, message_id=message_id, arguments=(json_block("{}"),))
         self.tell(asked, ask(f"r{call_id}", call_id))
         self.calls.append(call_id)
-        again = bool(self.numbers(2))
-        denied = deny(f"r{call_id}", call_id=call_id, may_request_again=again)
-        answers = (grant(f"r{call_id}", call_id), denied)
-        for answer in answers[self.numbers(3) :][:1]:
+        self.waiting.append(call_id)
+        if self.numbers(2):
+            self.decide()
+
+    def decide(self) -> None:
+        """A person answers, by the call or by the request only, or nobody does."""
+        call_id = self.one_of(self.waiting)
+        again, named = bool(self.numbers(2)), (call_id, None)[self.numbers(2)]
+        answers = (
+            grant(f"r{call_id}", call_id),
+            deny(f"r{call_id}", call_id=named, may_request_again=again),
+            deny(f"r{call_id}", call_id=named),
+        )
+        chosen = self.numbers(len(answers) + 1)
+        for answer in answers[chosen:][:1]:
             self.story.when(answer, writer="person", epoch=0)
+        if chosen == len(answers):
+            self.tell(expired(f"r{call_id}"))
+
+    def aside(self) -> None:
+        """On a branch: said to another model, whatever is done to that one's context."""
+        told = words("aside")
+        events: tuple[KnownEvent, ...] = (
+            UserMessage(message_id=new_id(), blocks=told),
+            AssistantMessage(message_id=new_id(), final=True, blocks=told),
+            ContextCleared(),
+            self.compaction(),
+            self.compaction(),
+            HistoryRewound(to_seq=self.cut()),
+            GoalSet(blocks=told),
+            SteeringReceived(blocks=told),
+        )
+        append = self.story.append(events[self.numbers(len(events))])
+        envelope = append.envelope.model_copy(update={"branch": "aside"})
+        self.story.send([append._replace(envelope=envelope)])
 
     # --- what is in force ----------------------------------------------------------------
 
@@ -207,18 +246,20 @@ class Teller:
     # --- what is done to the context -----------------------------------------------------
 
     def compact(self) -> None:
+        self.tell(self.compaction())
+
+    def compaction(self) -> CompactionCompleted:
+        """One that begins and ends anywhere."""
         ids = list(self.log.event_ids(self.story.session_id))
         first = (1, 1, 1, self.story.state.cleared_seq + 1, self.cut())
-        self.tell(
-            CompactionCompleted(
-                compaction_id=new_id(),
-                from_seq=first[self.numbers(len(first))],
-                to_seq=self.cut(),
-                base_seq=self.story.seq,
-                strategy="s",
-                kept=() if self.numbers(5) else (self.one_of(ids),),
-                blocks=words("so far"),
-            )
+        return CompactionCompleted(
+            compaction_id=new_id(),
+            from_seq=first[self.numbers(len(first))],
+            to_seq=self.cut(),
+            base_seq=self.story.seq,
+            strategy="s",
+            kept=() if self.numbers(5) else (self.one_of(ids),),
+            blocks=words("so far"),
         )
 
     def summarise(self) -> None:
@@ -249,14 +290,18 @@ class Teller:
 STEPS = st.sampled_from(
     (
         *("say", "ask", "compact", "clear", "rewind", "rewind", "answer", "set_up") * 2,
+        "aside",
+        "aside",
         "say_much",
         "say_instead",
         "retract",
         "ask_more",
         "fail",
+        "retry",
         "freeze",
         "go_on_behind",
         "permit",
+        "decide",
         "steer",
         "apply",
         "expire",

@@ -6,7 +6,7 @@
 import sys
 from collections.abc import Sequence
 
-from foldline.producers.hook import is_quick
+from foldline.producers.hook import LOG, is_quick
 
 __all__ = ["main"]
 
@@ -24,4 +24,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from foldline.cli.app import main as run  # late: see above
 
     code = run(given)
-    return 0 if given[:1] == ["hook"] else code  # exit code 2 would stop the agent's tool
+    return 0 if _is_hook(given) else code  # exit code 2 would stop the agent's tool
+
+
+def _is_hook(given: Sequence[str]) -> bool:
+    """Whether the command is `hook`: the first that is no option and no option's value."""
+    behind_log = False
+    for one in given:
+        if not behind_log and not one.startswith("-"):
+            return one == "hook"
+        behind_log = not behind_log and one == LOG
+    return False

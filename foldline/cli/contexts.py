@@ -47,14 +47,14 @@ class Which:
     def wanted(self) -> "Wanted":
         """The same as the views have it."""
         # late: --help does without
-        from foldline.projections.context_views import Wanted, policy_named
+        from foldline.projections.context_views import Wanted, policy_wanted
         from foldline.projections.render import FORMATS
         from foldline.projections.request import Form
 
         if self.format and self.format not in FORMATS:
             raise UsageError("--format", f"one of {', '.join(FORMATS)}")
         form = Form(self.format, self.model, self.provider)
-        return Wanted(self.at_seq, form, policy_named(self.policy, self.budget))
+        return Wanted(self.at_seq, form, policy_wanted(self.policy, self.budget))
 
 
 def context_(
@@ -148,6 +148,8 @@ class _Looking:
             self._show_message(message, explain=explain)
         if explain:
             self._show_left_out(explanation["left_out"])
+        for sha256 in explanation["texts_gone"]:
+            self._out.remark(f"the text of blob {sha256} is gone: its preview is shown")
 
     def _show_calibration(self, model: str, explanation: dict[str, Any]) -> None:
         """What the provider will say, by what it said of the last calls."""

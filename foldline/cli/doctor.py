@@ -51,6 +51,7 @@ def _findings(context: Context) -> "Iterator[Finding]":
     """Everything, from the nearest to the farthest: what fails early explains the rest."""
     # late: --help does without
     from foldline.cli.doctor_findings import BAD, Finding, found_by
+    from foldline.cli.doctor_hooks import hooks, key
     from foldline.cli.doctor_machine import environment, redaction, versions
 
     yield from found_by("versions", versions)
@@ -61,6 +62,8 @@ def _findings(context: Context) -> "Iterator[Finding]":
         yield Finding("settings", BAD, str(error), "set it as it says, or unset it")
         return
     yield from found_by("redaction", partial(redaction, settings))
+    yield from found_by("redaction", partial(key, settings.url))
+    yield from found_by("hooks", partial(hooks, settings.url))
     yield from found_by("log", partial(_log, settings))
 
 

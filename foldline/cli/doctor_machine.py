@@ -3,12 +3,11 @@
 import os
 import platform
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from foldline.cli.doctor_findings import BAD, OK, WARNING, Finding
+from foldline.cli.doctor_findings import BAD, OK, WARNING, Finding, private, size_of
 from foldline.settings import PREFIX, Settings
 
 LIBRARIES = ("confluent-kafka", "fastavro", "pydantic", "rocksdict")
@@ -37,8 +36,6 @@ MOUNTS = Path("/proc/self/mounts")
 
 ENTRIES_MAX = 200_000
 """How many files below a folder are counted; beyond, sizes are said to be at least so."""
-
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def versions() -> Iterator[Finding]:
@@ -104,10 +101,10 @@ def files(path: Path, blobs: Path | None, state: Path) -> Iterator[Finding]:
 def room(path: Path, needed: int) -> Iterator[Finding]:
     """Whether the disk has room for what is still to come, and is one that syncs."""
     free = shutil.disk_usage(path).free
-    detail = f"{_size(free)} free on the disk of {path}"
+    detail = f"{size_of(free)} free on the disk of {path}"
     wanted = max(ROOM_MIN_BYTES, needed)
     if free < wanted:
-        advice = f"make room: {_size(wanted)} or more"
+        advice = f"make room: {size_of(wanted)} or more"
         yield Finding("room", WARNING, detail, advice)
     else:
         yield Finding("room", OK, detail)
@@ -122,9 +119,9 @@ def _file(path: Path) -> Iterator[Finding]:
     parts = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
     there = [part for part in parts if part.exists()]
     total = sum(part.stat().st_size for part in there)
-    yield Finding("file", OK, f"{path}, {_size(total)}")
+    yield Finding("file", OK, f"{path}, {size_of(total)}")
     for part in there:
-        yield from _private("file", part)
+        yield from private("file", part)
         if not os.access(part, os.R_OK | os.W_OK):
             advice = f"give this user the right to read and write {part}"
             yield Finding("file", BAD, f"{part} cannot be read and written", advice)
@@ -143,17 +140,8 @@ def _folder(about: str, folder: Path) -> Iterator[Finding]:
         if count > ENTRIES_MAX:
             break
     least = "at least " if count > ENTRIES_MAX else ""
-    yield Finding(about, OK, f"{folder}, {least}{count:,} files, {least}{_size(total)}")
-    yield from _private(about, folder)
-
-
-def _private(about: str, path: Path) -> Iterator[Finding]:
-    """What agents said is for the user whose log it is."""
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & _OTHERS:
-        detail = f"{path} is open to other users (mode {mode:03o})"
-        advice = f"if they are not meant to be let in: chmod go= {path}"
-        yield Finding(about, WARNING, detail, advice)
+    yield Finding(about, OK, f"{folder}, {least}{count:,} files, {least}{size_of(total)}")
+    yield from private(about, folder)
 
 
 def _file_system(path: Path) -> str:
@@ -169,13 +157,3 @@ def _file_system(path: Path) -> str:
         if path.resolve().is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), found
     return kind
-
-
-def _size(count: int) -> str:
-    """Bytes in words."""
-    size = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:  # noqa: PLR2004 - the step between units
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"

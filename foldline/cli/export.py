@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import OK, UsageError
+from foldline.cli.signals import undone_by_signals
 from foldline.errors import ExportLossError
 
 if TYPE_CHECKING:
@@ -62,16 +63,17 @@ def export(
         format: One of those.
         output: Write this file, whole or not at all, readable for its owner only.
         lossy: Write a source that does not come back whole, and say what is lost.
-        at_seq: The session as it was just after this seq.
+        at_seq: The session as it was just after this seq; of a source, after the last
+            record that is whole there.
         context: Where to read and write.
     """
     if format not in FORMATS:
         raise UsageError("--format", f"one of {', '.join(FORMATS)}")
     if lossy and format not in SOURCES:
         raise UsageError("--lossy", f"a --format that can lose: {', '.join(SOURCES)}")
-    if output is not None and not output.parent.is_dir():
-        raise UsageError("--output", f"a file in a folder that is there: {output.parent}")
-    with context.reading() as log:
+    with undone_by_signals(), context.reading() as log:
+        if output is not None:
+            _check_place(context, output)
         session_id = find_session(log, session)
         state = log.state(session_id)
         head = state.seq if state else 0
@@ -85,6 +87,20 @@ def export(
     if output is not None:
         _say(context, wanted, summary)
     return OK
+
+
+def _check_place(context: Context, output: Path) -> None:
+    """Refuse what cannot be written, before any work is done for it, and the log's own.
+
+    Raises:
+        UsageError: that.
+    """
+    from foldline.cli.whole_file import destination  # late: --help does without
+    from foldline.processors.open_log import path_of
+
+    place, own = destination(output), path_of(context.settings().url)
+    if own is not None and place.exists() and place.samefile(own):
+        raise UsageError("--output", f"a file; {output} is the log")
 
 
 class _Export:
@@ -175,6 +191,11 @@ class _Export:
         return size
 
     def _remark(self, exported: "Exported") -> None:
+        if exported.upto_seq < self._wanted.upto_seq:
+            self._out.remark(
+                f"up to seq {exported.upto_seq}: seq {self._wanted.upto_seq} is in the "
+                "middle of a record of its source"
+            )
         for label, count in exported.lost.items():
             self._out.remark(f"lost: {count} {label}")
         if exported.outside:
@@ -187,6 +208,7 @@ class _Export:
 
 def _source_view(exported: "Exported") -> dict[str, Any]:
     return {
+        "upto_seq": exported.upto_seq,
         "source": exported.system,
         "records": exported.records,
         "lossless": exported.lossless,
@@ -207,11 +229,12 @@ def _say(context: Context, wanted: _Wanted, summary: dict[str, Any]) -> None:
         "format": wanted.format,
         "output": str(wanted.output),
     }
+    view |= summary
     if context.out.json:
-        context.out.record(view | summary)
+        context.out.record(view)
         return
-    size, where = summary["bytes"], clean_line(str(wanted.output))
+    upto, size, where = view["upto_seq"], view["bytes"], clean_line(str(wanted.output))
     context.out.line(
         (f"{where}: ", "bold"),
-        (f"{wanted.session_id} up to seq {wanted.upto_seq}, {size:,} bytes", ""),
+        (f"{wanted.session_id} up to seq {upto}, {size:,} bytes", ""),
     )

@@ -13,6 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from foldline.cli.context import Context
+from foldline.places import own_url
 
 NAME = "foldline"
 
@@ -36,9 +37,10 @@ def hook(
     """
     from foldline.producers.hook import LOG, WAIT, main, settings_of  # late: see above
 
-    log = [LOG, context.url] if context.url else []
     if not print_settings:
+        log = [LOG, context.url] if context.url else []
         return main(["hook", *log, *([WAIT] if wait else [])])
+    log = [LOG, own_url(context.url)] if context.url else []  # hooks run in any folder
     settings = settings_of(shlex.join([_command(), "hook", *log]))
     if context.out.json:
         context.out.record(settings)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from foldline.cli.context import Context, redactor_of
-from foldline.cli.failures import NO, OK, UsageError
+from foldline.cli.failures import INTERRUPTED, NO, OK, UsageError
 from foldline.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
-    from foldline.producers.mirroring import Mirroring, Said, Totals
+    from foldline.producers.followed import Said, Totals
+    from foldline.producers.mirroring import Mirroring
 
 INTERVAL_MAX_MS = 3_600_000
 
@@ -36,7 +37,8 @@ def mirror(
     is away is waited for. What `foldline hook` left is recorded too, and the transcripts
     that it names are followed: without PATH, only those. With --json an object per line:
     `kind` (ready, recorded, alarm, failed, hooks, waiting, back, done). Exit code 1 if a
-    file shrank or was rewritten: both are kept, and somebody should look.
+    file shrank or was rewritten: both are kept, and somebody should look. With --once also
+    1 if a file could not be followed, and 130 if it was stopped before its end.
 
     Args:
         path: Files, or folders in which every *.jsonl is followed, new ones too.
@@ -59,7 +61,9 @@ def mirror(
     stop_on_signals(running.stop)
     totals = running.once() if once else running.until_stopped(interval_ms)
     _show_done(context.out, totals)
-    return NO if totals.alarms else OK
+    if running.cut_short:
+        return INTERRUPTED
+    return NO if totals.alarms or (once and totals.failed) else OK
 
 
 class _Running:
@@ -73,6 +77,8 @@ class _Running:
         self._stopping = threading.Event()
         self._away = 0
         self._ready = False
+        self.cut_short = False
+        """Whether `once` was stopped before all was recorded."""
 
     def stop(self) -> None:
         """Come to an end behind what is under way."""
@@ -83,7 +89,10 @@ class _Running:
         with self._context.writing() as log:
             mirroring = self._mirroring(log)
             try:
-                while mirroring.round() and not self._stopping.is_set():
+                while mirroring.round():
+                    if self._stopping.is_set():
+                        self.cut_short = True
+                        break
                     self._show_progress(mirroring)
             finally:
                 mirroring.close()
@@ -178,7 +187,7 @@ class _Running:
 
 
 def _nothing() -> "Totals":
-    from foldline.producers.mirroring import Totals  # late: see above
+    from foldline.producers.followed import Totals  # late: see above
 
     return Totals()
 

@@ -1,8 +1,15 @@
-"""How a command that runs until it is told to stop hears of it."""
+"""How a command hears that it is to stop, and ends in order."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Whoever sends one of these wants the process to end."""
+
+SIGNALLED = 128
+"""With a signal's number, the exit code of what it ended."""
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
@@ -14,3 +21,26 @@ def stop_on_signals(stop: Callable[[], object]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stopped)
+
+
+@contextmanager
+def undone_by_signals() -> Generator[None]:
+    """SIGTERM and SIGHUP end this as Ctrl-C does: what was begun is undone on the way out.
+
+    Whoever ignored one of them goes on ignoring it. The exit code is a shell's: 128 and
+    the signal's number.
+    """
+    caught = [one for one in ENDING if signal.getsignal(one) == signal.SIG_DFL]
+
+    def ended(number: int, _frame: FrameType | None) -> None:
+        for one in caught:
+            signal.signal(one, signal.SIG_IGN)  # a second one does not stop the undoing
+        raise SystemExit(SIGNALLED + number)
+
+    for one in caught:
+        signal.signal(one, ended)
+    try:
+        yield
+    finally:
+        for one in caught:
+            signal.signal(one, signal.SIG_DFL)

@@ -1,16 +1,56 @@
 """A file that is there whole or not at all, whatever becomes of the process."""
 
 import os
-import tempfile
+import secrets
+import stat
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from foldline.cli.failures import UsageError
 from foldline.faults import crash_point
 
 FILE_MODE = 0o600
 """Whoever wrote it may read it, nobody else: it says what a session says."""
+
+BESIDE = ".foldline-export-"
+"""How the name of a file begins that is not whole yet."""
+
+
+def destination(path: Path) -> Path:
+    """The file that is to be written: the one that a symbolic link names, not the link.
+
+    What is no file is never replaced by one.
+
+    Raises:
+        UsageError: it is a folder, a device, a pipe or stdout, or in no folder.
+        OSError: nobody can tell what it is.
+    """
+    whole = path.resolve()
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        if not whole.parent.is_dir():
+            folder = path.parent if not path.is_symlink() else whole.parent
+            wanted = f"a file in a folder that is there: {folder}"
+            raise UsageError("--output", wanted) from None
+        return whole
+    if stat.S_ISDIR(found.st_mode):
+        raise UsageError("--output", f"a file; {path} is a folder")
+    if not stat.S_ISREG(found.st_mode) or _is_stdout(found):
+        wanted = f"a file; for {path}, leave out --output: that is stdout"
+        raise UsageError("--output", wanted)
+    return whole
+
+
+def _is_stdout(found: os.stat_result) -> bool:
+    """Whether it is what stdout goes to: a file of its name would not be what is read."""
+    try:
+        return os.path.samestat(found, os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError, AttributeError):  # there is none
+        return False
 
 
 @contextmanager
@@ -22,22 +62,24 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
     3. Where writing fails, what was written goes away.
 
     Raises:
+        UsageError: as `destination`.
         OSError: it cannot be written.
     """
-    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    whole = destination(path)
+    beside = whole.with_name(BESIDE + secrets.token_hex(8))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), FILE_MODE)
+        with os.fdopen(os.open(beside, flags, FILE_MODE), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         crash_point("CP_EXPORT_BEFORE_NAME")
-        Path(beside).replace(path)
+        beside.replace(whole)
     except BaseException:
         with suppress(FileNotFoundError):
-            Path(beside).unlink()
+            beside.unlink()
         raise
-    _sync(path.parent)
+    _sync(whole.parent)
 
 
 def _sync(folder: Path) -> None:

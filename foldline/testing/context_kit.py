@@ -22,6 +22,7 @@ from foldline.projections.render_rules import breaches
 from foldline.schemas.blocks import Blocks, text_block
 from foldline.schemas.events import (
     KnownEvent,
+    UserMessage,
 )
 from foldline.schemas.recorded import Recorded
 
@@ -134,18 +135,22 @@ class Endless:
 
 
 class Meanwhile:
-    """A summariser during whose first work somebody takes something back."""
+    """A summariser during whose first works somebody takes something back."""
 
     strategy = "meanwhile/1"
 
-    def __init__(self, owned: OwnedSession, event: KnownEvent) -> None:
+    def __init__(self, owned: OwnedSession, event: KnownEvent, *, times: int = 1) -> None:
         self._owned = owned
-        self._event: KnownEvent | None = event
+        self._events = [event] * times
 
     async def summarise(self, request: SummaryRequest) -> Blocks:
         """What people said."""
-        event, self._event = self._event, None
-        if event is not None:
-            await self._owned.append(event)
-        said = [getattr(r.event, "blocks", ()) for r in request.originals.events]
-        return tuple(b for blocks in said for b in blocks if b.kind == "text")[:3]
+        if self._events:
+            await self._owned.append(self._events.pop())
+        events = [recorded.event for recorded in request.originals.events]
+        return tuple(
+            block
+            for event in events
+            if isinstance(event, UserMessage)
+            for block in event.blocks
+        )

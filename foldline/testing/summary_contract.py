@@ -7,7 +7,7 @@ import pytest
 from foldline.errors import UncertainAppendError
 from foldline.processors.log import Log
 from foldline.producers.client import connect
-from foldline.projections.shaping import EXTRACTIVE
+from foldline.projections.shaping import EXTRACTIVE, STEPS_MAX
 from foldline.schemas.events import (
     CompactionCompleted,
     CompactionFailed,
@@ -115,6 +115,7 @@ class SummaryContract:
         async with connect(log) as client:
             owned = await client.create(agent="a", policy=COMPACTS)
             async with owned.turn("go") as turn:
+                await step(turn, ("read", '{"path": "src/0.py"}'))
                 await step(turn, ("read", '{"path": "src/a.py"}'))
                 seq = (await owned.state()).seq
                 message_id = await owned.message("FORGET THIS")
@@ -124,13 +125,47 @@ class SummaryContract:
                 if taken_back == "retracted":
                     event = MessageRetracted(message_ids=(message_id,))
                 summariser = Meanwhile(owned, event)
-                await turn.compact(summariser=summariser)
+                assert await turn.compact(summariser=summariser)
+                assert await events_of(owned, CompactionCompleted)
                 context = await turn.context()
             check(context)
             assert "FORGET THIS" not in text_of(context)
             (failed, *_) = await events_of(owned, CompactionFailed)
             assert "changed" in failed.reason
             assert (await owned.state()).open_compaction is None
+
+    async def test_a_history_that_never_stops_changing_is_not_compacted_for_ever(
+        self, log: Log
+    ) -> None:
+        """Whoever asked is told that nothing was, and the context stays as it was."""
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=COMPACTS)
+            async with owned.turn("go") as turn:
+                await step(turn, ("read", '{"path": "src/a.py"}'))
+                await step(turn, words="x")
+                gone = MessageRetracted(message_ids=("nothing",))
+                assert not await turn.compact(summariser=Meanwhile(owned, gone, times=99))
+            failed = await events_of(owned, CompactionFailed)
+            assert len(failed) == STEPS_MAX
+            assert (await owned.state()).compaction is None
+
+    async def test_a_second_compaction_goes_up_to_where_it_is_asked_for(
+        self, log: Log
+    ) -> None:
+        """Also before the event of the first, which stands for less."""
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy="full")
+            async with owned.turn("look around") as turn:
+                for number in range(12):
+                    await step(turn, ("read", f'{{"path": "src/{number}.py"}}'))
+                for to_seq in (30, 60):
+                    assert await turn.compact(to_seq=to_seq)
+                    found = (await owned.state()).compaction
+                    assert found is not None
+                    assert to_seq - 6 < found.to_seq <= to_seq
+                    context = await turn.context()
+                    check(context)
+                    assert text_of(context).count("[Summary of events") == 1
 
     async def test_an_uncertain_end_is_closed_by_the_next_context(self, log: Log) -> None:
         async with connect(log) as client:

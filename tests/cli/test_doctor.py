@@ -1,7 +1,12 @@
 """`foldline doctor`: it names what is wrong, says what to do, and touches nothing."""
 
 import os
+import shutil
 import socket
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +14,15 @@ import pytest
 
 from foldline.cli import doctor_machine
 from foldline.processors.log import Log
-from tests.cli.conftest import Ran, Run
+from foldline.processors.open_log import open_log
+from foldline.producers import spool
+from foldline.producers.spool import Spooled, spool_of
+from foldline.settings import Settings
+from tests.cli.conftest import Ran, Run, write_done_session
+from tests.transcripts import Transcript, called
 
 OTHERS_READ = 0o644
+NOBODY = 65_534
 
 
 def findings(done: Ran, *, about: str = "", status: str = "") -> list[dict[str, Any]]:
@@ -152,3 +163,157 @@ def test_people_read_lines_with_what_to_do(run: Run) -> None:
     assert done.code == 0
     assert "-> foldline recovery plan" in done.out
     assert done.out.splitlines()[-1].startswith("healthy, 0 bad, ")
+
+
+# --- hooks, and what lies beside a log ------------------------------------------------
+
+
+@pytest.fixture
+def left(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The spool of the log, in a data folder of its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = spool_of(url)
+    spool.make_spool(folder)
+    return folder
+
+
+def leave(folder: Path, *, age_s: int = 0) -> Path:
+    record_id = spool.put(folder, Spooled(time.time_ns() // 1_000, "Stop", "s"))
+    path = folder / f"{record_id}{spool.SUFFIX}"
+    made = time.time() - age_s
+    os.utime(path, (made, made))
+    return path
+
+
+def test_where_no_hook_is_installed_nothing_is_wrong(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    done = run("doctor", "--json")
+    (finding,) = findings(done, about="hooks")
+    assert finding["detail"].startswith("no hook has left anything in ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_hooks_that_wait_are_counted_and_are_no_harm(run: Run, left: Path) -> None:
+    leave(left)
+    leave(left)
+    (finding,) = findings(run("doctor", "--json"), about="hooks")
+    assert finding["status"] == "OK"
+    assert finding["detail"].startswith(f"2 hooks wait in {left}, ")
+
+
+def test_hooks_that_no_mirror_takes_are_a_warning(run: Run, left: Path) -> None:
+    leave(left)
+    leave(left, age_s=90_000)
+    (finding,) = findings(run("doctor", "--json"), about="hooks", status="WARNING")
+    assert "2 hooks wait" in finding["detail"]
+    assert "for up to 90,0" in finding["detail"]
+    assert "foldline mirror" in finding["advice"]
+
+
+def test_a_spool_that_takes_nothing_more_in_is_bad(run: Run, left: Path) -> None:
+    with leave(left).open("r+b") as file:
+        file.truncate(spool.SPOOL_MAX_BYTES + 1)
+    done = run("doctor", "--json")
+    assert done.code == 1
+    (finding,) = findings(done, about="hooks", status="BAD")
+    assert "of 256.0 MiB" in finding["detail"]
+
+
+def test_hooks_that_were_set_aside_are_counted(run: Run, left: Path) -> None:
+    spool.set_aside(left, leave(left).name.removesuffix(spool.SUFFIX))
+    (finding,) = findings(run("doctor", "--json"), about="hooks", status="WARNING")
+    assert finding["detail"].startswith("1 hooks were set aside")
+    assert finding["advice"].endswith("*.refused, and delete them")
+
+
+def test_the_last_failure_of_a_hook_is_told(run: Run, left: Path) -> None:
+    spool.say_failed(left, 0, "the first")
+    spool.say_failed(left, 1_000_000, "the disk is full")
+    (finding,) = findings(run("doctor", "--json"), about="hooks", status="WARNING")
+    assert finding["detail"].endswith("1970-01-01T00:00:01.000000Z: the disk is full")
+    assert finding["advice"].endswith("hook.log")
+
+
+@pytest.mark.parametrize(
+    "line", ["no json", "[1]", '{"at_us": "x"}', '{"at_us": 1, "reason": 5}', "\x1b[2J"]
+)
+def test_a_line_of_hook_log_that_is_none_is_told_as_it_is(
+    run: Run, left: Path, line: str
+) -> None:
+    (left / spool.LOG_NAME).write_text(f"{line}\n\n")
+    done = run("doctor", "--json")
+    (finding,) = findings(done, about="hooks", status="WARNING")
+    assert finding["detail"] == f"a hook failed: {line}"
+    assert "\x1b" not in run("doctor").out
+
+
+def test_a_spool_that_others_may_read_is_a_warning(run: Run, left: Path) -> None:
+    left.chmod(0o755)
+    (finding,) = findings(run("doctor", "--json"), about="hooks", status="WARNING")
+    assert finding["advice"].endswith(f"chmod go= {left}")
+
+
+def test_the_key_of_placeholders_is_looked_at(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db.redaction-key"
+    path.write_bytes(b"k" * 32)
+    path.chmod(OTHERS_READ)
+    (finding,) = findings(run("doctor", "--json"), about="redaction", status="WARNING")
+    assert finding["advice"].endswith(f"chmod go= {path}")
+    path.write_bytes(b"k")
+    done = run("doctor", "--json")
+    assert done.code == 1
+    (finding,) = findings(done, about="redaction", status="BAD")
+    assert finding["detail"].startswith(f"{path} does not hold 32 bytes")
+
+
+def test_what_a_mirror_makes_is_nothing_to_warn_of(
+    run: Run, left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the state folder and the spool are their owner's alone from the first on."""
+    state = tmp_path / "of" / "state"
+    monkeypatch.setenv("FOLDLINE_STATE_DIR", str(state))
+    path = tmp_path / "transcript.jsonl"
+    path.write_bytes(called(Transcript()).data)
+    assert run("mirror", str(path), "--once").code == 0
+    assert (state / "mirror").is_dir()
+    made = [*state.rglob("*"), state, *left.parents[:2]]
+    assert all(one.stat().st_mode & 0o077 == 0 for one in made if one.is_dir())
+    warned = findings(run("doctor", "--json"), status="WARNING")
+    assert [one for one in warned if one["about"] in {"state", "hooks", "redaction"}] == []
+
+
+@contextmanager
+def as_somebody_else() -> Generator[None]:
+    """For root every file can be written."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(NOBODY, NOBODY, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
+def test_a_log_that_cannot_be_written_is_no_full_disk(run: Run, scheme: str) -> None:
+    folder = Path(tempfile.mkdtemp())  # where somebody else can go, too
+    url = f"{scheme}:///{folder / 'log'}"
+    try:
+        log = open_log(url, settings=Settings(url=url))
+        write_done_session(log, "done-1")
+        log.close()
+        for path in folder.rglob("*"):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        folder.chmod(0o555)
+        with as_somebody_else():
+            done = run("doctor", "--json", "--log", url)
+    finally:
+        folder.chmod(0o700)
+        shutil.rmtree(folder)
+    assert done.code == 1
+    (finding,) = findings(done, about="log", status="BAD")
+    assert finding["advice"].startswith("give this user the right to write the log")
+    assert "space" not in finding["advice"]

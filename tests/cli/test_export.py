@@ -4,13 +4,18 @@ import base64
 import json
 import os
 import signal
+import socket
 import stat
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foldline.cli.whole_file import BESIDE
 from foldline.processors.log import Log
 from foldline.projections import whole_history
 from foldline.schemas.blocks import Blob, Block
@@ -26,6 +31,8 @@ from tests.transcripts import SESSION, Transcript, called
 pytestmark = pytest.mark.usefixtures("log")
 
 Run = Callable[..., Any]
+
+RECORDS_IMPORTED = 3
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses")
 
@@ -100,7 +107,8 @@ def test_an_event_that_is_gone_is_an_error_and_no_file(
     writer.append(UserMessage(message_id="m", blocks=(block,)), owner=False)
     path = tmp_path / "out.jsonl"
     assert run("export", "talk", "--output", str(path)).code == 4
-    assert not list(tmp_path.glob("*out.jsonl*"))
+    assert not path.exists()
+    assert not list(tmp_path.glob(f"{BESIDE}*"))
 
 
 # --- messages --------------------------------------------------------------------------
@@ -206,6 +214,38 @@ def test_a_session_of_foldline_itself_has_no_source_to_go_back_to(run: Run) -> N
     assert "jsonl, anthropic, openai-chat and openai-responses take any session" in done.err
 
 
+def test_half_a_record_is_left_out_and_said(run: Run, imported: str, log: Log) -> None:
+    """Every seq has an export that comes back whole; the last one before it, if need be."""
+    head = log.state(imported)
+    assert head is not None
+    reached: list[int] = []
+    for seq in range(1, head.seq + 1):
+        done = run("export", imported, "--format", "source", "--at-seq", str(seq))
+        if done.code == 1:
+            assert "its first record is whole at seq " in done.err
+            assert not reached
+            continue
+        assert done.code == 0
+        said_one = f"up to seq {reached[-1] if reached else 0}: seq {seq} is in the middle"
+        reached.append(reached[-1] if said_one in done.err else seq)
+    assert reached[-1] == head.seq
+    assert len(set(reached)) == RECORDS_IMPORTED
+
+
+def test_what_was_written_says_up_to_which_seq(
+    run: Run, imported: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "back.jsonl"
+    arguments = ("export", imported, "--format", "source", "--output", str(path))
+    listed = run("events", imported, "--json").lines()
+    (said_by,) = [row for row in listed if row["type"] == "AssistantMessage"]
+    arguments += ("--at-seq", str(said_by["seq"]))  # its record goes on with the call
+    view = run(*arguments, "--json").json()
+    assert view["upto_seq"] < said_by["seq"]
+    assert (view["lossless"], view["records"]) == (True, 1)
+    assert f"up to seq {view['upto_seq']}, " in run(*arguments).out
+
+
 # --- files and mistakes ----------------------------------------------------------------
 
 
@@ -237,6 +277,135 @@ def test_a_killed_export_leaves_the_file_of_before(
 
 
 @pytest.mark.parametrize(
+    ("format_", "number", "code"),
+    [
+        ("source", signal.SIGTERM, 143),
+        ("jsonl", signal.SIGHUP, 129),
+    ],
+)
+def test_an_export_that_is_ended_leaves_nothing_behind(
+    imported: str, url: str, tmp_path: Path, format_: str, number: int, code: int
+) -> None:
+    """It is ended when all is written, and nothing has its name yet."""
+    command = Path(sys.executable).with_name("foldline")
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    arguments = ("export", imported, "--format", format_, "--output", str(folder / "o"))
+    environment = os.environ | {
+        "FOLDLINE_URL": url,
+        "TMPDIR": str(folder),
+        "FOLDLINE_HANG_AT": "CP_EXPORT_BEFORE_NAME",
+    }
+    ended = subprocess.Popen([command, *arguments], env=environment)
+    try:
+        while not list(folder.glob(f"{BESIDE}*")):
+            assert ended.poll() is None
+            time.sleep(0.02)
+        ended.send_signal(number)
+        assert ended.wait(timeout=60) == code
+    finally:
+        ended.kill()
+        ended.wait()
+    assert not list(folder.iterdir())
+
+
+def test_a_signal_that_is_ignored_stays_so(run: Run, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run("export", "done-1", "--output", str(tmp_path / "o")).code == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_link_stays_one_and_what_it_names_is_written(run: Run, tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder / "named")  # not there yet
+    for _ in range(2):
+        assert run("export", "done-1", "--output", str(link)).code == 0
+        assert link.is_symlink()
+        assert len((folder / "named").read_text().splitlines()) == 5
+    assert [path.name for path in folder.iterdir()] == ["named"]
+
+
+@pytest.fixture
+def terminal() -> Iterator[str]:
+    """A device in a folder where no file can be made, so that no defect makes one."""
+    ends = os.openpty()
+    yield os.ttyname(ends[1])
+    for end in ends:
+        os.close(end)
+
+
+@pytest.mark.parametrize(
+    ("what", "format_"),
+    [
+        ("fifo", "source"),
+        ("fifo", "jsonl"),
+        ("socket", "anthropic"),
+        ("folder", "source"),
+        ("device", "jsonl"),
+        ("link to a device", "source"),
+    ],
+)
+def test_what_is_no_file_is_refused_and_stays(
+    run: Run, imported: str, tmp_path: Path, terminal: str, what: str, format_: str
+) -> None:
+    path = tmp_path / "out"
+    match what:
+        case "fifo":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(str(path))
+        case "folder":
+            path.mkdir()
+        case "device":
+            path = Path(terminal)
+        case _:
+            path.symlink_to(terminal)
+    before = os.lstat(path)
+    done = run("export", imported, "--format", format_, "--output", str(path))
+    assert done.code == 2
+    assert "--output: a file; " in done.err
+    assert what == "folder" or "leave out --output: that is stdout" in done.err
+    assert os.path.samestat(os.lstat(path), before)
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("into", ["pipe", "file"])
+def test_stdout_by_its_name_is_refused(url: str, tmp_path: Path, into: str) -> None:
+    """The name is in a folder of the test: root could replace the machine's own."""
+    command = [Path(sys.executable).with_name("foldline"), "export", "done-1"]
+    name = tmp_path / "stdout"
+    name.symlink_to("/proc/self/fd/1")
+    environment = os.environ | {"FOLDLINE_URL": url}
+    with (tmp_path / "out").open("w+b") as file:
+        done = subprocess.run(
+            [*command, "--output", name],
+            env=environment,
+            stdout=file if into == "file" else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert b"leave out --output" in done.stderr
+        assert os.path.samestat(os.fstat(file.fileno()), (tmp_path / "out").stat())
+
+
+def test_the_log_itself_is_never_written_over(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "link"
+    path.symlink_to(tmp_path / "sessions.db")
+    done = run("export", "done-1", "--output", str(path))
+    assert done.code == 2
+    assert "is the log" in done.err
+    assert run("export", "done-1").code == 0
+
+
+@pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (("--format", "xml"), "--format: one of jsonl, anthropic"),
@@ -244,6 +413,7 @@ def test_a_killed_export_leaves_the_file_of_before(
         (("--at-seq", "0"), "--at-seq: a seq from 1 to 4"),
         (("--at-seq", "5"), "--at-seq: a seq from 1 to 4"),
         (("--output", "nowhere/at/all"), "--output: a file in a folder that is there"),
+        (("--output", ""), "--output: a file; . is a folder"),
     ],
 )
 def test_an_argument_that_means_nothing_is_said(

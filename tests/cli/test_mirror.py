@@ -1,5 +1,6 @@
 """`foldline mirror` and `foldline hook` as commands: what they print, and how they end."""
 
+import io
 import json
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from foldline.cli import main
 from foldline.processors.open_log import open_log
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_key import key_of_log
@@ -92,6 +94,58 @@ def test_once_records_what_is_there_and_says_how_much(tmp_path: Path) -> None:
     assert again.returncode == 1
     assert b"ALARM" in again.stdout
     assert b"1 files, " in again.stdout
+
+
+def test_once_ends_with_1_where_a_file_could_not_be_followed(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "list.jsonl").write_text('[{"type": "message", "role": "user"}]')
+    done = run("mirror", str(tmp_path / "list.jsonl"), "--once", "--no-hooks")
+    assert done.code == 1
+    assert "cannot follow" in done.err
+
+
+def test_once_ends_with_130_where_it_was_stopped_before_its_end(tmp_path: Path) -> None:
+    """The signal comes as soon as the command can hear it."""
+    (tmp_path / "a.jsonl").write_bytes(called(Transcript()).data)
+    stopped = (
+        "import sys, signal; from foldline.cli import main, signals\n"
+        "hear = signals.stop_on_signals\n"
+        "import foldline.cli.mirror as mirror\n"
+        "def at_once(stop):\n"
+        "    hear(stop)\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "mirror.stop_on_signals = at_once\n"
+        "sys.exit(main())"
+    )
+    url = f"sqlite:///{tmp_path}/s.db"
+    done = subprocess.run(
+        [sys.executable, "-c", stopped, "mirror", str(tmp_path), "--once", "--log", url],
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 130, done.stderr
+
+
+class Interrupted(io.BytesIO):
+    """A stdin that is read when Ctrl-C comes."""
+
+    @property
+    def buffer(self) -> "Interrupted":
+        return self
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise KeyboardInterrupt(size)
+
+
+def test_a_hook_that_is_interrupted_while_it_reads_ends_with_0_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    assert main(["hook"]) == 0
+    assert capsys.readouterr() == ("", "foldline hook: KeyboardInterrupt\n")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldline.processors.open_log import open_log
-from tests.exports import back, exported
+from tests.exports import back, exported, exported_at_every_seq
 from tests.rollouts import DONE, EXITED, ROLLOUT, RUNNING, Rollout, into_codex, tokens
 from tests.transcripts import Import
 
@@ -138,6 +138,12 @@ def test_every_step_there_is_comes_back(into: Import) -> None:
     before, after = back(into.log, ROLLOUT, into.folder)
     assert len(before) > 300
     assert before == after
+
+
+def test_whatever_the_seq_whole_records_come_back(into: Import) -> None:
+    into.take(rollout([(step, 5) for step in range(0, len(STEPS), 2)]).data)
+    reached = exported_at_every_seq(into.log, ROLLOUT, into.folder)
+    assert len(set(reached)) < len(reached)
 
 
 def test_the_form_of_2025_comes_back_in_that_of_today(into: Import) -> None:

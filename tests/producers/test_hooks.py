@@ -4,22 +4,26 @@ import json
 import os
 import signal
 import stat
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foldline.places import own_url
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
 from foldline.producers import hook_draining, spool
 from foldline.producers.hook import HOOKS, TOLD_MAX_BYTES, settings_of
+from foldline.producers.hook_draining import HookSpool
 from foldline.producers.hook_spooling import keep
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_key import key_of_log
 from foldline.producers.spool import make_spool, spool_of
 from foldline.schemas.blocks import text_of
-from foldline.schemas.events import HookRan, ToolCallRequested
+from foldline.schemas.events import HookRan, SessionCreated, ToolCallRequested
 from tests.mirrors import Follower, append, foldline, follow_once, imported, live
 from tests.transcripts import SESSION, Json, Transcript, line_of, tool_use
 
@@ -164,9 +168,10 @@ def test_a_hook_that_cannot_write_anywhere_ends_with_nothing_on_stdout(
 
 def test_a_hook_that_is_installed_wrongly_stops_no_tool_of_the_agent() -> None:
     """Exit code 2, which a wrong option has elsewhere, would do that."""
-    done = foldline("hook", "--no-such-option", told=b"{}")
-    assert (done.returncode, done.stdout) == (0, b"")
-    assert b"--no-such-option" in done.stderr
+    for before in ((), ("--log", "memory:"), ("--json",)):
+        done = foldline(*before, "hook", "--no-such-option", told=b"{}")
+        assert done.returncode == 0
+        assert b"--no-such-option" in done.stderr
 
 
 def test_a_hook_hands_on_and_the_record_comes(tmp_path: Path) -> None:
@@ -433,3 +438,247 @@ def test_hooks_wait_in_the_spool_while_the_log_is_away(
         "SessionCreated",
         "HookRan",
     ]
+
+
+# --- what is odd stops nothing else ----------------------------------------------------
+
+
+def odd_record(harness: Harness, name: str, **fields: Any) -> None:
+    """A record that no hook of this version writes."""
+    whole = {"at_us": AT_US, "hook": "Stop", "session_id": SESSION} | fields
+    make_spool(spool_of(harness.url))
+    path = spool_of(harness.url) / f"{AT_US:020}-{name}.json"
+    path.write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"at_us": "1"},
+        {"at_us": True},
+        {"at_us": 1 << 80},
+        {"hook": 5},
+        {"tool_use_id": ["x"]},
+        {"transcript_path": 7},
+        {"content": {"a": 1}},
+        {"more": "than there is"},
+    ],
+)
+def test_a_record_of_wrong_types_is_set_aside_and_the_others_go_on(
+    harness: Harness, fields: Json
+) -> None:
+    harness.write(harness.script.user("hello"))
+    harness.hook("Notification")
+    odd_record(harness, "odd", **fields)
+    harness.follower.go()
+    assert [one.hook for one in harness.hooks()] == ["Notification"]
+    assert harness.follower.kinds().count("failed") == 1
+    assert harness.waiting == 0
+    assert len(list(spool_of(harness.url).glob("*.refused"))) == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/", ".", "x" * 300, "a\0b", "\ud800", "/" + "d/" * 3_000, "loop/x.jsonl"]
+)
+def test_a_transcript_path_that_is_none_ends_no_mirror(
+    harness: Harness, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    harness.write(harness.script.user("hello"))
+    odd_record(
+        harness,
+        "a",
+        transcript_path=path.replace("loop", f"{tmp_path}/loop"),
+        agent_id="a7",
+    )
+    harness.hook("Notification")
+    harness.follower.go()
+    assert [one.hook for one in harness.hooks()] == ["Notification"]
+    assert harness.waiting == 1
+    harness.is_at(LATER_US)
+    harness.follower.go()
+    assert (harness.waiting, len(harness.hooks())) == (0, 2)
+
+
+def test_a_lone_surrogate_in_what_a_hook_is_told_is_recorded_as_ufffd(
+    harness: Harness,
+) -> None:
+    said_by_it = json.dumps(harness.script.user("a \ud800 b")).encode()
+    append(harness.follower.path(), said_by_it + b"\n")
+    harness.hook("UserPromptSubmit", prompt="a \ud800 b")
+    harness.hook("Notification", message="x \udfff", **{"\ud800": "key"})
+    odd_record(harness, "old", content='{"\\ud800": "\ud800"}')
+    harness.follower.go()
+    assert harness.waiting == 1  # it names no transcript
+    harness.is_at(LATER_US)
+    harness.follower.go()
+    assert harness.waiting == 0
+    said = {one.hook: text_of(one.blocks) for one in harness.hooks()}
+    assert said["UserPromptSubmit"] == ""
+    assert json.loads(said["Notification"]) == {"message": "x \ufffd", "\ufffd": "key"}
+    assert said["Stop"]
+
+
+def test_hooks_that_run_at_once_are_all_kept(tmp_path: Path) -> None:
+    record = spool.Spooled(AT_US, "Stop", SESSION)
+    with ThreadPoolExecutor(16) as pool:
+        ids = list(pool.map(spool.put, [tmp_path] * 400, [record] * 400))
+    assert sorted(ids) == list(spool.record_ids(tmp_path))
+
+
+def test_what_cannot_be_written_leaves_nothing_and_old_rubbish_goes_away(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = spool_of(harness.url)
+    harness.hook("Stop")
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", os.close)  # the file's own close fails then
+        harness.hook("Stop")
+    assert harness.waiting == 1
+    assert list(folder.glob(".*")) == []
+    for name, age_s in ((".old", 2 * spool.PART_MAX_S), (".new", 1)):
+        (folder / name).write_bytes(b"{")
+        at_s = time.time() - age_s
+        os.utime(folder / name, (at_s, at_s))
+    harness.follower.go()
+    assert [path.name for path in folder.glob(".*")] == [".new"]
+
+
+def test_two_mirrors_of_one_spool_record_and_count_each_hook_once(
+    harness: Harness,
+) -> None:
+    harness.write(harness.script.user("hello"))
+    for _ in range(3):
+        harness.hook("Stop")
+    harness.hook("Stop", session_id="")
+    slower = HookSpool(
+        spool_of(harness.url),
+        settings=harness.follower.settings,
+        redactor=harness.follower.redactor,
+    )
+    slower.look()
+    assert harness.follower.go().hooks == 3
+    done = slower.drain(harness.follower.log, lambda _: None, now_us=LATER_US)
+    assert (done.recorded, done.refused, done.held) == (0, [], 0)
+    assert len(harness.hooks()) == 3
+
+
+def test_a_record_that_another_mirror_has_recorded_is_not_counted_again(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed before it could take the record away."""
+    harness.write(harness.script.user("hello"))
+    harness.hook("Stop")
+    with monkeypatch.context() as killed:
+        killed.setattr(spool, "take_away", Path.joinpath)
+        assert harness.follower.go().hooks == 1
+    harness.follower.restart()
+    assert harness.follower.go().hooks == 0
+    assert harness.waiting == 0
+
+
+# --- before their transcript is read ---------------------------------------------------
+
+
+def test_a_long_transcript_that_only_a_hook_names_is_read_to_its_end_first(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long ago the hook ran, and by as many rounds as it takes."""
+    monkeypatch.setattr("foldline.producers.growing.READ_BYTES", 500)
+    elsewhere = harness.follower.folder / "elsewhere.jsonl"
+    harness.follower.mirroring.close()
+    harness.follower.start(harness.follower.folder / "none")
+    script = harness.script
+    for number in range(20):
+        script.user(f"prompt {number}")
+    elsewhere.write_bytes(script.data)
+    harness.hook("UserPromptSubmit", prompt="prompt 19", transcript_path=str(elsewhere))
+    harness.is_at(LATER_US)
+    harness.follower.go()
+    (ran,) = harness.hooks()
+    assert text_of(ran.blocks) == ""
+    assert list(harness.follower.log.events(SESSION))[-1].event == ran
+
+
+def test_a_hook_of_a_rested_transcript_waits_its_turn_while_others_catch_up(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(harness, "transcript")
+    harness.follower.go()
+    harness.follower.restart()
+    monkeypatch.setattr("foldline.producers.mirroring.CATCHING_UP_MAX", 1)
+    monkeypatch.setattr("foldline.producers.growing.READ_BYTES", 500)
+    busy = Transcript(session_id="busy0000", prefix="b")
+    for number in range(20):
+        busy.user(f"prompt {number}")
+    harness.follower.path("a-busy.jsonl").write_bytes(busy.data)
+    harness.hook("PostToolUse", tool_response="again", tool_use_id="c1")
+    harness.is_at(LATER_US)
+    harness.follower.go()
+    assert harness.waiting == 0
+    assert [one.call_id for one in harness.hooks()].count("m1:0") == 3
+
+
+def test_a_prompt_that_waits_is_not_read_again_before_its_transcript_grows(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.write(harness.script.user("hello"))
+    harness.hook("UserPromptSubmit", prompt="and then")
+    harness.follower.go()
+    with monkeypatch.context() as rests:
+        rests.setattr(spool, "read", None)
+        harness.follower.go()
+    assert harness.waiting == 1
+    harness.write(harness.script.user("and then"))
+    harness.follower.go()
+    assert harness.waiting == 0
+
+
+# --- which log ------------------------------------------------------------------------
+
+
+def test_every_url_of_a_log_has_one_spool_and_one_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lg").mkdir()
+    for urls in (
+        [f"jsonl:///{tmp_path}/lg/", "jsonl:///lg", "jsonl:lg/", "jsonl:///~/lg"],
+        [f"sqlite:///{tmp_path}/s.db", "sqlite:///s.db", "sqlite:///~/s.db"],
+        ["https://log.example", "https://log.example/"],
+        ["kafka://one:9092", "kafka://one:9092/", "kafka://one:9092/foldline."],
+    ):
+        assert len({spool_of(url) for url in urls}) == 1
+        assert len({key_of_log(url) for url in urls}) == 1
+    for url in ("jsonl:///lg", "sqlite:///s.db"):
+        log = open_log(url)
+        assert log.url == own_url(url)
+        log.close()
+
+
+def test_a_relative_url_is_refused_by_hooks_and_made_absolute_in_their_settings(
+    tmp_path: Path,
+) -> None:
+    place = {"XDG_DATA_HOME": str(tmp_path)}
+    told = json.dumps({"hook_event_name": "Stop", "session_id": SESSION}).encode()
+    done = foldline(
+        "hook", "--log", "sqlite:///no-such-db", "--wait", told=told, environment=place
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    (log,) = tmp_path.rglob(spool.LOG_NAME)
+    assert "relative" in log.read_text()
+    assert not Path("no-such-db.redaction-key").exists()
+    printed = foldline("hook", "--print-settings", "--log", "sqlite:///x.db").stdout
+    assert f"sqlite:///{Path.cwd()}/x.db" in printed.decode()
+
+
+def test_a_session_that_a_hook_creates_knows_its_folder(harness: Harness) -> None:
+    harness.hook("Stop")
+    harness.is_at(LATER_US)
+    harness.follower.go()
+    created = next(iter(harness.follower.log.events(SESSION))).event
+    assert isinstance(created, SessionCreated)
+    assert json.loads(created.environment_json or "") == {"cwd": "/home/somebody/project"}
+    assert "cwd" not in text_of(harness.hooks()[0].blocks)

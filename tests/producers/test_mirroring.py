@@ -1,7 +1,10 @@
 """Following transcripts as they grow: what comes is what one import of them gives."""
 
+import os
 import random
 import signal
+import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -286,6 +289,15 @@ def test_positions_that_mean_nothing_are_not_looked_at(
     assert follower.go().events > 0
 
 
+def test_positions_are_in_folders_for_their_owner_only(follower: Follower) -> None:
+    follower.path().write_bytes(conversation())
+    follower.go()
+    follower.mirroring.close()
+    state = follower.settings.state_dir
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (state, state / "mirror")}
+    assert modes == {0o700}
+
+
 def test_positions_of_a_log_that_lost_its_sessions_count_for_nothing(
     follower: Follower,
 ) -> None:
@@ -304,6 +316,59 @@ def test_what_is_no_transcript_is_said_once_and_others_go_on(follower: Follower)
     assert follower.go().failed == 1
     assert follower.kinds().count("failed") == 1
     assert SESSION in follower.image()
+
+
+# --- odd folders, and files that are gone ----------------------------------------------
+
+
+def test_a_folder_as_deep_as_paths_allow_and_a_loop_of_links_cost_nothing_else(
+    follower: Follower,
+) -> None:
+    follower.path().write_bytes(conversation())
+    follower.path("loop.jsonl").symlink_to(follower.path("loop.jsonl"))
+    follower.path("around").symlink_to(follower.transcripts)
+    follower.path("dangling.jsonl").symlink_to(follower.path("nothing"))
+    deep = follower.path("deep")
+    deep.mkdir()
+    at = os.open(deep, os.O_RDONLY)
+    for _ in range(2_200):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    try:
+        totals = follower.go()
+        assert (totals.files, totals.held, totals.failed) == (1, 0, 2)
+        assert SESSION in follower.image()
+        follower.go()
+        assert follower.kinds().count("failed") == 2
+    finally:
+        subprocess.run(["rm", "-rf", str(deep)], check=True)
+
+
+def test_a_file_that_is_gone_is_no_held_one_and_forgotten_but_where_it_was_named(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = follower.folder / "named.jsonl"
+    for path in (named, follower.path()):
+        path.write_bytes(b"")
+    follower.start(follower.transcripts, named)
+    assert follower.go().held == 2
+    for path in (named, follower.path()):
+        path.unlink()
+    totals = follower.go()
+    assert (totals.files, totals.held) == (2, 0)
+    monkeypatch.setattr(mirroring, "RENAMED_S", 0.0)
+    assert follower.go().files == 1
+    named.write_bytes(conversation())
+    assert follower.go().events > 0
+
+
+def test_a_mirror_that_is_stopped_says_that_there_is_more(follower: Follower) -> None:
+    follower.path().write_bytes(conversation())
+    follower.stop = True
+    assert follower.mirroring.round()
 
 
 # --- killed ----------------------------------------------------------------------------

@@ -124,7 +124,7 @@ async def test_a_blob_that_is_gone_is_named(log: Log, tmp_path: Path) -> None:
     found = request_of(log, owned.session_id, name)
     assert found is not None
     (problem,) = found.problems
-    assert "it is not in " in problem
+    assert "its text is gone" in problem
     log.close()
 
 

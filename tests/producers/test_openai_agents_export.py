@@ -8,7 +8,7 @@ import pytest
 
 from foldline.errors import ExportRefusedError
 from foldline.processors.open_log import open_log
-from tests.exports import back, exported
+from tests.exports import back, exported, exported_at_every_seq
 from tests.rollouts import into_agents
 from tests.transcripts import Import
 
@@ -41,6 +41,12 @@ def test_a_list_of_items_comes_back(into: Import, count: int) -> None:
     assert before == after
     _, path = exported(into.log, session.session_id, into.folder)
     assert len(json.loads(path.read_bytes())) == count
+
+
+def test_whatever_the_seq_whole_items_come_back(into: Import) -> None:
+    (session,) = into.take(json.dumps(ITEMS).encode()).sessions
+    reached = exported_at_every_seq(into.log, session.session_id, into.folder)
+    assert len(set(reached)) < len(reached)
 
 
 def test_a_run_state_has_no_way_back(into: Import) -> None:

@@ -13,15 +13,20 @@ from foldline.producers import source_export
 from foldline.producers.claude_code_export import records
 from foldline.producers.identity import fresh_id
 from foldline.producers.source_bodies import Bodies
-from foldline.producers.source_export import check_way_back, source_of
-from foldline.producers.source_groups import Grouped
+from foldline.producers.source_export import check_way_back, export_source, source_of
+from foldline.producers.source_groups import Grouped, border_at
 from foldline.producers.source_lines import Line
 from foldline.schemas.codec import encode_content
-from foldline.schemas.envelope import Actor, Envelope
-from foldline.schemas.events import KnownEvent, SessionCreated, UserFeedback
-from foldline.schemas.recorded import Append
-from tests.exports import exported
-from tests.transcripts import SESSION, Import, Transcript, called, tool_use
+from foldline.schemas.envelope import Actor, Envelope, Source
+from foldline.schemas.events import (
+    KnownEvent,
+    RedactionApplied,
+    SessionCreated,
+    UserFeedback,
+)
+from foldline.schemas.recorded import Append, Recorded
+from tests.exports import exported, exported_at_every_seq
+from tests.transcripts import SESSION, Import, Transcript, called, text, tool_use
 
 
 def conversation() -> Transcript:
@@ -48,6 +53,23 @@ def add(log: Log, session_id: str, event: KnownEvent) -> None:
     (verdict,) = log.append([append])
     assert verdict.recorded
 
+
+def fact(seq: int, record: str) -> Recorded:
+    """What a record of this name tells at a seq."""
+    source = Source(system="claude-code", stream="s", position=record, sha256=b"")
+    envelope = Envelope(
+        event_id=fresh_id(),
+        session_id=SESSION,
+        writer="w",
+        epoch=0,
+        actor=Actor(kind="PERSON", id="p"),
+        source=source,
+        seq=seq,
+    )
+    return Recorded(envelope, UserFeedback(target=record), b"", 0)
+
+
+SECRET = "ghp_" + "aB3dE5gH7jK9" * 3
 
 CHANGES: dict[str, tuple[int, Any]] = {
     "a prompt that says something else": (0, ("do it", "do not")),
@@ -111,6 +133,34 @@ def test_what_was_added_here_is_in_no_record_of_the_source(into: Import) -> None
     found, _ = exported(into.log, SESSION, into.folder)
     assert found.lost == {"UserFeedback, added here": 1}
     assert found.records == 5
+
+
+def test_whatever_the_seq_whole_records_come_back(into: Import) -> None:
+    """A redaction belongs to what it was made in; it tells nothing of its own."""
+    script = conversation()
+    script.user(f"my key is {SECRET}")
+    script.assistant("m9", tool_use("c9", path=SECRET), text("so"))
+    into.take(script)
+    assert into.of(RedactionApplied)
+    reached = exported_at_every_seq(into.log, SESSION, into.folder)
+    assert len(set(reached)) < len(reached)
+
+
+def test_a_session_whose_first_record_is_not_whole_is_refused(into: Import) -> None:
+    into.take(conversation())
+    with pytest.raises(ExportRefusedError, match="whole at seq 3, and not yet at seq 2"):
+        export_source(
+            into.log, SESSION, into.folder / "x", system="claude-code", upto_seq=2
+        )
+
+
+def test_records_whose_facts_are_among_each_other_are_taken_or_left_together() -> None:
+    facts = [fact(seq, name) for seq, name in enumerate("aabacddc", start=1)]
+    borders = [border_at(facts, seq) for seq in range(1, 9)]
+    assert borders == [
+        *((0, 4), (0, 4), (0, 4), (4, 4)),
+        *((4, 8), (4, 8), (4, 8), (8, 8)),
+    ]
 
 
 def test_a_session_of_foldline_itself_has_no_source(into: Import) -> None:

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from foldline.projections.evidence import EVIDENCE_MAX, evidence_in, quoted_in
+from foldline.projections.evidence import (
+    EVIDENCE_MAX,
+    KEPT_BYTES,
+    evidence_in,
+    kept_bytes,
+    quoted_in,
+)
 from foldline.projections.policy import LEAN
 from foldline.projections.pruning import (
     Names,
@@ -90,3 +96,12 @@ def test_shortened_arguments_are_json_of_the_same_form() -> None:
     short = shortened(json.dumps(value), lambda text: text[:4])
     assert json.loads(short) == {"a": ["long", 1, None], "b": {"c": "long"}}
     assert shortened("{torn", lambda text: text[:1]) == "{torn"
+
+
+def test_what_is_kept_of_many_large_texts_is_bounded() -> None:
+    """By its bytes: the texts themselves are not kept."""
+    for text in range(12):
+        names = " ".join(f"name_{text}_{number}" for number in range(20_000))
+        assert f"name_{text}_7" in evidence_in(names)
+        assert evidence_in(names) is evidence_in(names)
+    assert kept_bytes() <= 4 * KEPT_BYTES

@@ -238,6 +238,37 @@ def test_an_image_that_is_gone_is_named() -> None:
     assert IMAGE.sha256.hex() in problem
 
 
+def test_a_request_without_an_image_that_was_gone_already_is_what_was_sent() -> None:
+    def nothing(sha256: bytes) -> bytes:
+        raise BlobError(sha256.hex(), "it is not in the store")
+
+    sources = Sources(told().events)
+    for form in FORMS:
+        context = build(sources)
+        body = body_of(context, form, read_blob=nothing)
+        sent = ModelCallStarted(
+            model_call_id="c",
+            provider=form.provider,
+            model=form.model,
+            request=reference(context, form, body),
+        )
+        assert rebuilt("c", sent, sources, read_blob=nothing).ok
+
+
+def test_a_text_that_is_gone_is_named() -> None:
+    """What was sent had it; what is built now has its preview."""
+    data = b"a long text"
+    sha256 = hashlib.sha256(data).digest()
+    body = Blob(sha256=sha256, size=11, media_type="text/plain", preview="a lo")
+    block = Block(kind="text", body=body)
+    story = in_turn().given(UserMessage(message_id="u", blocks=(block,)))
+    whole = Sources(story.events, texts={sha256: data.decode()})
+    call = asked(build(whole), Form("anthropic", "m"))
+    assert again(call, whole).ok
+    (problem,) = again(call, Sources(story.events)).problems
+    assert sha256.hex() in problem
+
+
 def test_a_request_that_was_kept_as_it_was_is_read() -> None:
     call = ModelCallStarted(model_call_id="c", provider="p", model="m", request=IMAGE)
     found = rebuilt("c", call, None, read_blob=blob)

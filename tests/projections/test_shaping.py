@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foldline.errors import SettingsError
 from foldline.projections.building import build
 from foldline.projections.context import SUMMARY, Context, Sources
+from foldline.projections.context_views import policy_wanted
 from foldline.projections.items import PRUNED
-from foldline.projections.policy import FULL, LEAN, POLICIES, ContextPolicy
+from foldline.projections.policy import FULL, LEAN, POLICIES, ROOMY, ContextPolicy
 from foldline.projections.prune_step import Prune
 from foldline.projections.shaper import Shaper
 from foldline.projections.shaping import Compact, plan
@@ -228,6 +230,24 @@ def test_a_policy_within_a_budget_keeps_to_it(policy: ContextPolicy) -> None:
     assert small.budget_tokens == 1_000
     assert small.summary_tokens <= 500
     assert small.window_tokens <= policy.window_tokens
+
+
+def test_a_budget_is_at_least_a_token() -> None:
+    for budget in (0, -5):
+        with pytest.raises(SettingsError, match="from 1"):
+            LEAN.within(budget)
+
+
+def test_a_small_budget_is_no_reason_to_do_nothing() -> None:
+    """A step of no tokens would be no limit."""
+    small = LEAN.within(3)
+    assert 0 not in {small.prune_step_tokens, small.compact_step_tokens}
+    assert FULL.within(3).prune_step_tokens == FULL.prune_step_tokens
+
+
+def test_a_budget_that_is_asked_for_is_that_of_a_turn() -> None:
+    assert policy_wanted("roomy", 8_000) == ROOMY.within(8_000)
+    assert policy_wanted("", 8_000) == LEAN.within(8_000)
 
 
 STEPS = ADDING | CUTTING

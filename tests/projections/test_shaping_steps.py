@@ -16,9 +16,18 @@ from foldline.projections.shaping import Compact, plan
 from foldline.projections.summarising import Originals, summary_of
 from foldline.projections.token_count import message_tokens
 from foldline.schemas.blocks import text_block, text_of
-from foldline.schemas.events import CompactionCompleted, GoalSet
-from tests.happenings import in_turn
+from foldline.schemas.events import (
+    CompactionCompleted,
+    Constraint,
+    GoalSet,
+    HistoryRewound,
+    Inherited,
+)
+from foldline.schemas.recorded import Recorded
+from tests.happenings import constraint, in_turn, session, turn
 from tests.projections.test_shaping import TINY, WORDS, acts, called
+from tests.projections.test_shaping import text_of as text_of_context
+from tests.story import Story
 
 
 def words(count: int, name: str) -> str:
@@ -173,3 +182,60 @@ def test_a_session_of_twice_the_length_is_shaped_in_about_twice_the_work(
             acts(story, str(number), output=words(200, f"f{number}"))
         work.append(counter.characters)
     assert work[1] <= 3 * work[0]
+
+
+def test_a_rewind_makes_no_later_call_slower() -> None:
+    """Behind the next compaction what lies before it is not needed any more."""
+    story = in_turn()
+    acts(story, "wrong", output="word")
+    story.given(HistoryRewound(to_seq=2))
+    shaper = called(story, 30)
+    assert shaper.sources().base_seq > story.seq // 2
+    context = shaper.shape(story.events)
+    assert build(Sources(shaper.merged)).messages == context.messages
+
+
+def test_a_fork_is_shaped_from_its_last_compaction_on() -> None:
+    """What its creation says is in force leads it, and nothing else of its parent's."""
+    parent = in_turn().given(constraint("gone"))
+    shaper = called(parent, 6)
+    goes_on = Constraint(constraint_id="k", blocks=(text_block("no network"),))
+    inherited = Inherited(goal=(text_block("all green"),), constraints=(goes_on,))
+    inherits = ("goal", "constraint:k")
+    child = session(inherits=inherits, inherited=inherited).given(turn())
+    for number in range(30):
+        context = shaper.shape(joined(parent, child))
+        assert build(Sources(shaper.merged)).messages == context.messages
+        acts(child, f"later {number}", output=words(60, f"f{number}"))
+    assert shaper.sources().base_seq > parent.seq
+    shown = text_of_context(build(shaper.sources()))
+    assert ("all green" in shown, "no network" in shown) == (True, True)
+
+
+def joined(parent: Story, child: Story) -> list[Recorded]:
+    """The events of a child behind those of its parent."""
+    behind = [
+        recorded._replace(
+            envelope=recorded.envelope.model_copy(
+                update={
+                    "seq": parent.seq + recorded.seq,
+                    "event_id": f"child {recorded.envelope.event_id}",
+                }
+            )
+        )
+        for recorded in child.events
+    ]
+    return [*parent.events, *behind]
+
+
+def test_a_rewind_before_a_compaction_brings_back_what_it_stood_for() -> None:
+    """And what an earlier compaction stands for stays a summary."""
+    story = in_turn()
+    shaper = called(story, 30)
+    shaper.shape(story.events)
+    done = [r for r in shaper.merged if isinstance(r.event, CompactionCompleted)]
+    assert len(done) > 1
+    story.given(HistoryRewound(to_seq=done[-1].seq - 1))
+    shaper.shape(story.events)
+    context = shaper.shape(story.events)
+    assert build(Sources(shaper.merged)).messages == context.messages

@@ -43,7 +43,15 @@ def fails(story: Story, name: str, why: str, arguments: str = '{"run": "make"}')
         AssistantMessage(message_id=f"m {name}", blocks=(text_block("try"),)),
     )
     asked = (json_block(arguments),)
-    story.when(request(name, message_id=f"m {name}", tool="shell", arguments=asked))
+    story.when(
+        request(
+            name,
+            message_id=f"m {name}",
+            tool="shell",
+            arguments=asked,
+            args_hash=arguments,
+        )
+    )
     story.when(start(name))
     story.when(
         ToolExecutionFailed(

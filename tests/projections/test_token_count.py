@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from foldline.projections.building import build
 from foldline.projections.context import Message, Part, Sources
 from foldline.projections.model_calls import Asked
+from foldline.projections.render import FORMATS
+from foldline.projections.request import Form
 from foldline.projections.token_count import (
     ANY_IMAGE_TOKENS,
     CALL_TOKENS,
@@ -87,11 +89,6 @@ def test_a_summary_is_a_section_of_its_own() -> None:
     assert (sizes.summary, sizes.user, sizes.results) == (MESSAGE_TOKENS + 9, 0, 0)
 
 
-def test_a_budget_says_which_sections_are_over_it() -> None:
-    budget = Sizes(user=10, results=5)
-    assert Sizes(user=10, results=6, calls=1).over(budget) == ("calls", "results")
-
-
 def test_reasoning_costs_only_whom_it_goes_back_to() -> None:
     own = Part("reasoning", "a b c", provider="anthropic", model="x")
     message = Message("assistant", (own, Part("text", "d")), ("e",))
@@ -100,6 +97,29 @@ def test_reasoning_costs_only_whom_it_goes_back_to() -> None:
         for reader in (Reader(), Reader("anthropic", "x"), Reader("anthropic", "y"))
     }
     assert [count - MESSAGE_TOKENS for count in counts.values()] == [4, 4, 1]
+
+
+def test_reasoning_goes_back_to_a_model_by_any_of_its_names() -> None:
+    """As in requests; without a provider the model alone decides."""
+    dated = Part("reasoning", "a b", provider="anthropic", model="claude-x-20250929")
+    readers = {
+        Reader("anthropic", "claude-x"): True,
+        Reader("", "claude-x"): True,
+        Reader("bedrock", "claude-x"): False,
+        Reader("anthropic", "claude-y"): False,
+        Reader("", "claude-y"): False,
+    }
+    for reader, kept in readers.items():
+        assert reader.keeps(dated) == kept
+        assert not reader.keeps(Part("reasoning", "a b"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_form_without_a_provider_is_for_the_one_whose_format_it_is(name: str) -> None:
+    """What is counted is what the request has."""
+    whose = name.partition("-")[0]
+    assert Form(name, "m").reader == Reader(whose, "m")
+    assert Form(name, "m", "p").reader == Reader("p", "m")
 
 
 def test_encrypted_reasoning_is_estimated_by_its_length() -> None:

@@ -11,7 +11,7 @@ from foldline.processors.lineage import joined_events, lineage_of
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_log import wall_clock
 from foldline.projections.building import build
-from foldline.projections.context import Context, Sources, text_blobs
+from foldline.projections.context import Context, Part, Sources, text_blobs
 from foldline.projections.inheritance import seqs_in_force
 from foldline.projections.reading import context_of
 from foldline.projections.render import FORMATS, render
@@ -97,11 +97,70 @@ def broken(context: Context) -> list[str]:
 def test_at_every_cut_the_base_gives_what_the_whole_history_gives(
     data: st.DataObject,
 ) -> None:
-    """In bytes, and in what the owner still needs; and every API takes it."""
+    """In bytes, and in what the owner still needs; and every API takes it.
+
+    An output that the model was shown is not another one later, whatever is tried again.
+    """
     with telling(data, steps_min=10, steps_max=20) as (teller, steps):
+        now: dict[str, Part] = {}
+        seen: dict[str, Part] = {}
         for step in steps:
+            seq = teller.story.seq
             getattr(teller, step)()
-            assert broken(from_base(teller.log, teller.story.session_id)) == []
+            context = from_base(teller.log, teller.story.session_id)
+            assert broken(context) == []
+            if step in TAKE_BACK:
+                seen = {}
+            elif step == "ask" and teller.story.seq > seq:
+                seen.update(now)
+            now = outputs(context)
+            assert {k: now[k] for k in seen if k in now} == {
+                k: part for k, part in seen.items() if k in now
+            }
+
+
+TAKE_BACK = frozenset({"rewind", "retract", "say_instead", "fork"})
+"""Steps after which the model may be shown its past anew."""
+
+
+def outputs(context: Context) -> dict[str, Part]:
+    """The results that a context shows which are outputs, by their call."""
+    parts = (part for message in context.messages for part in message.parts)
+    return {part.call_id: part for part in parts if part.form == "OUTCOME"}
+
+
+# --- what stands on a branch -----------------------------------------------------------
+
+
+def aside(story: LogStory, *events: KnownEvent) -> LogStory:
+    """These happen on a branch."""
+    for event in events:
+        append = story.append(event)
+        envelope = append.envelope.model_copy(update={"branch": "aside"})
+        story.send([append._replace(envelope=envelope)]).then("ACCEPTED")
+    return story
+
+
+def test_what_a_branch_does_to_its_context_leaves_the_conversation_as_it_is(
+    log: MemoryLog,
+) -> None:
+    """The state names its compaction, clearing, rewind and goal as any other."""
+    goal = GoalSet(blocks=text("mend"))
+    story = begun(log, goal, said("one"), said("two"))
+    cut = story.seq
+    story.given(said("three"), compacted(story, cut))
+    expected = [("system", "Goal: mend"), ("user", "so far"), ("user", "three")]
+    assert shown(story) == expected
+    aside(story, said("to another"), compacted(story, story.seq))
+    assert shown(story) == expected
+    aside(story, ContextCleared())
+    assert shown(story) == expected
+    aside(story, HistoryRewound(to_seq=cut))
+    assert shown(story) == expected
+    aside(story, GoalSet(blocks=text("look around")))
+    cut = story.seq
+    story.given(said("four"), compacted(story, cut))
+    assert shown(story) == [expected[0], ("user", "so far"), ("user", "four")]
 
 
 # --- what a rewind takes back, and what not ------------------------------------------
