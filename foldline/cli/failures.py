@@ -38,7 +38,9 @@ NOT_FOUND = 3
 STORAGE = 4
 INTERNAL = 5
 INTERRUPTED = 130
+HUNG_UP = 129
 BROKEN_PIPE = 141
+TERMINATED = 143
 
 EXIT_CODES: dict[int, str] = {
     OK: "done; the answer is yes",
@@ -47,8 +49,10 @@ EXIT_CODES: dict[int, str] = {
     NOT_FOUND: "no such log, session, event type or file, or several fit",
     STORAGE: "the log (or the output) cannot be used: torn, newer, full, locked",
     INTERNAL: "a defect of foldline; FOLDLINE_DEBUG=1 shows where",
+    HUNG_UP: "ended by SIGHUP; nothing half written is left",
     INTERRUPTED: "interrupted by Ctrl-C",
     BROKEN_PIPE: "whoever read the output went away",
+    TERMINATED: "ended by SIGTERM; nothing half written is left",
 }
 """Every exit code with its meaning; it never changes what it means."""
 
