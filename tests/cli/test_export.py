@@ -311,11 +311,13 @@ def test_an_export_that_is_ended_leaves_nothing_behind(
 
 def test_a_signal_that_is_ignored_stays_so(run: Run, tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    asked = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a test before may have set it
     try:
         assert run("export", "done-1", "--output", str(tmp_path / "o")).code == 0
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
+        signal.signal(signal.SIGTERM, asked)
         signal.signal(signal.SIGHUP, before)
 
 

@@ -314,6 +314,7 @@ def test_events_of_every_type_come_out_equal_if_nothing_in_them_is_secret(
 STRUCTURE = frozenset(
     {
         *("approvers", "from_agent", "to_agent"),
+        *("action", "detector", "fingerprint", "severity", "subject_event_id"),
         *("agent", "args_hash", "call_id", "child_session_id", "compaction_id"),
         *("constraint_id", "continues_handle", "decided_by", "edited_args_hash", "effect"),
         *("executed", "finish_reason", "form", "grant_id", "handle", "idempotency_key"),
