@@ -108,3 +108,12 @@ def make_private(folder: Path) -> None:
     for one in reversed(missing):
         one.mkdir(mode=OWN_FOLDER, exist_ok=True)
     folder.mkdir(mode=OWN_FOLDER, exist_ok=True)  # what is there and is none is refused
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's entries durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

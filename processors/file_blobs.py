@@ -12,9 +12,9 @@ from pathlib import Path
 
 from foldline.errors import BlobError, LogUnavailableError
 from foldline.faults import crash_point
+from foldline.places import OWN_FOLDER, sync_folder
 
 OWN_FILE = 0o600
-OWN_FOLDER = 0o700
 """What agents said is for the user whose log it is; others may be let in with chmod."""
 
 
@@ -99,12 +99,3 @@ def _make_folder(folder: Path) -> None:
     _make_folder(folder.parent)
     folder.mkdir(mode=OWN_FOLDER, exist_ok=True)
     sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a folder's entries durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

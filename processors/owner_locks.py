@@ -13,7 +13,8 @@ import threading
 import time
 from pathlib import Path
 
-from foldline.processors.file_blobs import OWN_FILE, OWN_FOLDER
+from foldline.places import OWN_FOLDER
+from foldline.processors.file_blobs import OWN_FILE
 from foldline.processors.file_lock import forget_when_forked, is_at, try_lock
 
 HOLD_TRIES = 50

@@ -16,13 +16,12 @@ from foldline.producers.claude_code_export_harness import (
 from foldline.producers.claude_code_export_messages import assistant_record, user_record
 from foldline.producers.claude_code_mapping import AGENT_SESSION
 from foldline.producers.claude_code_names import Names, is_missing
-from foldline.producers.claude_code_rebuilt import RESULTS
 from foldline.producers.claude_code_records import SYSTEM
 from foldline.producers.claude_code_told import Told
 from foldline.producers.identity import derived_id
 from foldline.producers.json_fields import Json, as_object, as_text
 from foldline.producers.source_bodies import Bodies, UnbuildableError, parsed
-from foldline.producers.source_groups import Group, Grouped
+from foldline.producers.source_groups import RESULTS, Group, Grouped
 from foldline.producers.source_lines import Line, iso_of, line_of, verbatim
 from foldline.schemas.events import AssistantMessage, ConfigChanged, ForeignRecord
 

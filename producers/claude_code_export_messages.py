@@ -6,7 +6,6 @@ The inverse of `claude_code_messages`.
 from typing import Any
 
 from foldline.producers.claude_code_rebuilt import (
-    RESULTS,
     api_block,
     api_content,
     api_usage,
@@ -16,7 +15,7 @@ from foldline.producers.claude_code_rebuilt import (
 from foldline.producers.claude_code_told import Message, Told
 from foldline.producers.json_fields import Json
 from foldline.producers.source_bodies import UnbuildableError, written_by
-from foldline.producers.source_groups import Group
+from foldline.producers.source_groups import RESULTS, Group
 from foldline.schemas.events import (
     AssistantMessage,
     BackgroundEnded,

@@ -31,16 +31,6 @@ REJECTED = "User rejected tool use"
 TASK_STATUS = {"COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "killed"}
 LAUNCHED = "Async agent launched"
 
-RESULTS = (
-    PermissionDenied,
-    ToolBackgrounded,
-    ToolExecutionCancelled,
-    ToolExecutionCompleted,
-    ToolExecutionFailed,
-    ToolExecutionTimedOut,
-)
-"""What the first fact of a tool's result is."""
-
 
 def api_usage(usage: Usage | None) -> Json | None:
     """The tokens of a message as the API counts them."""

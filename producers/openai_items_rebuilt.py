@@ -8,20 +8,15 @@ from foldline.producers.openai_blocks import content_blocks
 from foldline.producers.openai_items import CALLS
 from foldline.producers.openai_results import outcome_of
 from foldline.producers.source_bodies import Bodies, UnbuildableError, parsed, written_by
-from foldline.producers.source_groups import Group
+from foldline.producers.source_groups import RESULTS, Group
 from foldline.schemas.blocks import Block, Blocks
 from foldline.schemas.events import (
     AssistantMessage,
     KnownEvent,
-    PermissionDenied,
     SteeringReceived,
     SystemObservation,
-    ToolBackgrounded,
     ToolCallRequested,
-    ToolExecutionCancelled,
-    ToolExecutionCompleted,
     ToolExecutionFailed,
-    ToolExecutionTimedOut,
     ToolResultProjected,
     UserMessage,
 )
@@ -30,14 +25,6 @@ UNKNOWN_CALL = "unknown:"
 OF_THEIR_OWN: frozenset[str] = frozenset({"tool_search", "local_shell", "computer"})
 """Tools whose calls are items of types of their own."""
 
-RESULTS = (
-    PermissionDenied,
-    ToolBackgrounded,
-    ToolExecutionCancelled,
-    ToolExecutionCompleted,
-    ToolExecutionFailed,
-    ToolExecutionTimedOut,
-)
 _ROLES = frozenset({"developer", "system"})
 
 

@@ -103,7 +103,7 @@ class Overseer:
         """
         self._log = log
         self._settings = settings
-        self._clients: dict[str, Client] = {}
+        self._client: Client | None = None
         self._entered = AsyncExitStack()
         self._rules = rules
         self._positions = positions
@@ -211,19 +211,17 @@ class Overseer:
             findings += watching.take(recorded)
         return findings
 
-    async def _client(self, tenant: str) -> Client:
-        """The client that appends to a tenant's sessions."""
-        client = self._clients.get(tenant)
-        if client is None:
-            client = await self._entered.enter_async_context(
-                connect(self._log, settings=self._settings, actor=ACTOR, tenant=tenant)
+    async def _connected(self) -> Client:
+        """The client that appends; there is one as soon as there is something to append."""
+        if self._client is None:
+            self._client = await self._entered.enter_async_context(
+                connect(self._log, settings=self._settings, actor=ACTOR)
             )
-            self._clients[tenant] = client
-        return client
+        return self._client
 
     async def _act(self, row: StoredSession, due: Sequence[Finding]) -> list[Done]:
         """3. Record what is wanted, in its order."""
-        client = await self._client(row.tenant)
+        client = await self._connected()
         view = await client.open(row.session_id)
         try:
             state = await view.state()

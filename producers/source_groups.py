@@ -11,12 +11,28 @@ from typing import TypeVar, cast
 from foldline.schemas.events import (
     ForeignRecord,
     KnownEvent,
+    PermissionDenied,
     RedactionApplied,
     SessionCreated,
+    ToolBackgrounded,
+    ToolExecutionCancelled,
+    ToolExecutionCompleted,
+    ToolExecutionFailed,
+    ToolExecutionTimedOut,
 )
 from foldline.schemas.recorded import Recorded
 
 Wanted = TypeVar("Wanted")
+
+RESULTS = (
+    PermissionDenied,
+    ToolBackgrounded,
+    ToolExecutionCancelled,
+    ToolExecutionCompleted,
+    ToolExecutionFailed,
+    ToolExecutionTimedOut,
+)
+"""What the first fact of a tool's result is."""
 
 _Key = tuple[str, str, bytes]
 """The stream, the position and the hash of a record."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from foldline.faults import crash_point
-from foldline.places import default_data_dir, make_private, own_url
+from foldline.places import default_data_dir, make_private, own_url, sync_folder
 
 SPOOL_MAX_BYTES = 256 * 1024 * 1024
 """A spool that holds more takes nothing more in: the newest is refused, and said so."""
@@ -104,7 +104,7 @@ def put(folder: Path, spooled: Spooled) -> str:
         with suppress(OSError):
             beside.unlink()
         raise
-    _sync_folder(folder)
+    sync_folder(folder)
     return record_id
 
 
@@ -123,14 +123,6 @@ def _write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def record_ids(folder: Path) -> Iterator[str]:

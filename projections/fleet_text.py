@@ -8,10 +8,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from foldline.processors.worker_health import BadQueryError
@@ -27,7 +26,7 @@ from foldline.projections.fleet_windows import (
     window_view,
 )
 from foldline.projections.metric_names import FLEET, MICROS
-from foldline.projections.metrics_text import Numbers, metric_of
+from foldline.projections.metrics_text import AskedMetrics, Numbers, metric_of
 from foldline.schemas.events import LoopDetected
 from foldline.settings import Settings
 
@@ -135,23 +134,14 @@ def _number(given: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-class FleetMetrics:
-    """A registry of its own, with the latest windows when somebody asks."""
+class FleetMetrics(AskedMetrics):
+    """What a fleet worker counts, with the latest windows when somebody asks."""
 
     def __init__(self, folding: FleetFolding, pages: FleetPages, lag: Lag) -> None:
         self._folding = folding
         self._pages = pages
         self._lag = lag
-        self.registry = CollectorRegistry()
-        self.registry.register(cast("Any", self))
-
-    def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
-        return generate_latest(self.registry)
-
-    def describe(self) -> list[Metric]:
-        """Nothing is asked for when it is registered."""
-        return []
+        super().__init__()
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, also those without any series yet."""

@@ -1,5 +1,6 @@
 """Counts for Prometheus, by its own client, and for other machines as JSON."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, cast
@@ -26,11 +27,10 @@ Numbers = Mapping[tuple[str, ...], tuple[float, ...]]
 """The series of one metric, by the values of its labels."""
 
 
-class SessionMetrics:
-    """A registry of its own, with what `shown` gives when somebody asks."""
+class AskedMetrics(ABC):
+    """A registry of its own, with what `collect` gives when somebody asks."""
 
-    def __init__(self, shown: Callable[[], Shown]) -> None:
-        self._shown = shown
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(cast("Any", self))
 
@@ -41,6 +41,18 @@ class SessionMetrics:
     def describe(self) -> list[Metric]:
         """Nothing is asked for when it is registered."""
         return []
+
+    @abstractmethod
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, also those without any series yet."""
+
+
+class SessionMetrics(AskedMetrics):
+    """The metrics of what `shown` gives."""
+
+    def __init__(self, shown: Callable[[], Shown]) -> None:
+        self._shown = shown
+        super().__init__()
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, also those without any series yet."""

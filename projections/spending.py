@@ -5,6 +5,7 @@ read from a cache and written to it included, also where a provider counts these
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from foldline.projections.metrics_tracked import moment_of
 from foldline.projections.token_count import input_tokens
@@ -21,6 +22,8 @@ from foldline.schemas.events import (
     UsageCorrected,
 )
 from foldline.schemas.recorded import Recorded
+
+MICROS = 1_000_000
 
 CALLS_MAX = 1_000
 """Of how many model calls, the latest, what was said is kept, to be corrected."""
@@ -47,6 +50,20 @@ class Spent:
     def tokens(self) -> int:
         """All tokens, in and out."""
         return self.input_tokens + self.output_tokens
+
+    def view(self) -> dict[str, Any]:
+        """For machines: durations in seconds, money in whole units by currency."""
+        return {
+            "events": self.events,
+            "turns": self.turns,
+            "model_calls": self.model_calls,
+            "tool_calls": self.tool_calls,
+            "input_tokens": self.input_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+            "cost": {name: micros / MICROS for name, micros in sorted(self.costs.items())},
+            "duration_s": self.duration_us / MICROS,
+        }
 
     def copy(self) -> "Spent":
         """The totals as they are now."""

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from foldline.projections.spending import Spent
 from foldline.projections.spread import Spread
 from foldline.projections.stats import VERDICTS, Failed, OfTool, Stats
 from foldline.projections.stats_after import AFTER_DENIAL, Compactions
@@ -31,7 +30,7 @@ def view_of(stats: Stats, *, clean: Clean) -> dict[str, Any]:
         "verdicts": _counts(stats.verdicts, VERDICTS),
         "modes": dict(sorted(stats.modes.items())),
         "endings": _counts(stats.endings, ENDINGS),
-        "spent": spent_view(stats.spent),
+        "spent": stats.spent.view(),
         "took": {
             verdict: {name: spread_view(getattr(took, name)) for name in took.__slots__}
             for verdict, took in stats.took.items()
@@ -60,7 +59,7 @@ def view_of(stats: Stats, *, clean: Clean) -> dict[str, Any]:
             {
                 "agent": clean(name),
                 "sessions": _counts(agent.sessions, VERDICTS),
-                "spent": spent_view(agent.spent),
+                "spent": agent.spent.view(),
             }
             for name, agent in by_count(stats.agents, lambda one: one.sessions.total())
         ],
@@ -86,21 +85,6 @@ def day_of(day: int) -> str:
 def share(part: float, whole: float) -> float:
     """A part of a whole, from 0 to 1; 0 of nothing."""
     return part / whole if whole else 0.0
-
-
-def spent_view(spent: Spent) -> dict[str, Any]:
-    """Totals."""
-    return {
-        "events": spent.events,
-        "turns": spent.turns,
-        "model_calls": spent.model_calls,
-        "tool_calls": spent.tool_calls,
-        "input_tokens": spent.input_tokens,
-        "cached_tokens": spent.cached_tokens,
-        "output_tokens": spent.output_tokens,
-        "cost": {name: micros / MICROS for name, micros in sorted(spent.costs.items())},
-        "duration_s": spent.duration_us / MICROS,
-    }
 
 
 def spread_view(spread: Spread) -> dict[str, float]:

@@ -94,10 +94,10 @@ def _view_of_hit(hit: "Hit") -> dict[str, Any]:
         "findings": hit.findings,
         "seqs": hit.seqs,
         "next": hit.next_types,
-        "whole": view_of_spent(hit.whole),
-        "rest": view_of_spent(hit.rest),
-        "rest_of_turn": view_of_spent(hit.rest_of_turn),
-        "spared": view_of_spent(hit.spared),
+        "whole": hit.whole.view(),
+        "rest": hit.rest.view(),
+        "rest_of_turn": hit.rest_of_turn.view(),
+        "spared": hit.spared.view(),
     }
 
 
@@ -111,9 +111,9 @@ def show_whole(out: "Output", rule: "Policy", whole: "Backtest") -> None:
                 "sessions": whole.sessions,
                 "hit": whole.hit,
                 "findings": whole.findings,
-                "spent": view_of_spent(whole.spent),
-                "rest": view_of_spent(whole.rest),
-                "spared": view_of_spent(whole.spared),
+                "spent": whole.spent.view(),
+                "rest": whole.rest.view(),
+                "spared": whole.spared.view(),
             }
         )
         return
@@ -126,21 +126,6 @@ def show_whole(out: "Output", rule: "Policy", whole: "Backtest") -> None:
         out.line((f"  after its first word: {_told(whole.rest)}", ""))
         spared = _told(whole.spared) if whole.spared.events else "it stops nothing"
         out.line((f"  what its stops spare at the most: {spared}", ""))
-
-
-def view_of_spent(spent: "Spent") -> dict[str, Any]:
-    """Totals for machines: durations in seconds, money in whole units by currency."""
-    return {
-        "events": spent.events,
-        "turns": spent.turns,
-        "model_calls": spent.model_calls,
-        "tool_calls": spent.tool_calls,
-        "input_tokens": spent.input_tokens,
-        "cached_tokens": spent.cached_tokens,
-        "output_tokens": spent.output_tokens,
-        "cost": {name: micros / MICROS for name, micros in sorted(spent.costs.items())},
-        "duration_s": spent.duration_us / MICROS,
-    }
 
 
 def _told(spent: "Spent") -> str:

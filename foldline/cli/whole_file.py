@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from foldline.cli.failures import UsageError
 from foldline.faults import crash_point
+from foldline.places import sync_folder
 
 FILE_MODE = 0o600
 """Whoever wrote it may read it, nobody else: it says what a session says."""
@@ -79,12 +80,4 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
         with suppress(FileNotFoundError):
             beside.unlink()
         raise
-    _sync(whole.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(whole.parent)
