@@ -13,8 +13,10 @@ JSONL = "jsonl:"
 KAFKA = "kafka://"
 SERVICE = ("https://", "http://")
 
+OWN_FILE = 0o600
 OWN_FOLDER = 0o700
-"""The mode of a folder of foldline's: others have nothing to look for in it."""
+"""The modes of foldline's files and folders: what agents said is for the user whose log it
+is; others may be let in with chmod."""
 
 JSONL_NAME = "sessions.jsonl"
 """The file of a jsonl: URL that names a folder."""

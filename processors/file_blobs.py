@@ -12,10 +12,7 @@ from pathlib import Path
 
 from foldline.errors import BlobError, LogUnavailableError
 from foldline.faults import crash_point
-from foldline.places import OWN_FOLDER, sync_folder
-
-OWN_FILE = 0o600
-"""What agents said is for the user whose log it is; others may be let in with chmod."""
+from foldline.places import OWN_FILE, OWN_FOLDER, sync_folder
 
 
 class FileBlobs:

@@ -23,10 +23,9 @@ from foldline.errors import (
     UncertainAppendError,
 )
 from foldline.faults import crash_point
-from foldline.places import OWN_FOLDER, sync_folder
+from foldline.places import OWN_FILE, OWN_FOLDER, sync_folder
 from foldline.processors.admission import RULES_VERSION
 from foldline.processors.batch import Clock
-from foldline.processors.file_blobs import OWN_FILE
 from foldline.processors.file_lock import forget_when_forked, is_at, lock_within, unlock
 from foldline.processors.gate import Gate
 from foldline.processors.jsonl_line import (

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foldline.errors import LogUnavailableError
-from foldline.places import OWN_FOLDER
-from foldline.processors.file_blobs import OWN_FILE
+from foldline.places import OWN_FILE, OWN_FOLDER
 from foldline.processors.file_lock import lock_within
 from foldline.processors.log import Lease, each_lease
 from foldline.processors.machine_leases import Kept, boot_id, judged, machine_ms

@@ -11,7 +11,7 @@ from foldline.errors import LogUnavailableError, UncertainAppendError
 from foldline.processors.batch import Clock, Ways
 from foldline.processors.blobs import BlobStore
 from foldline.processors.log import FOLLOW_MAX_EVENTS, Leases
-from foldline.processors.open_blobs import open_blobs
+from foldline.processors.open_blobs import blobs_beside, open_blobs
 from foldline.processors.restore import decoded
 from foldline.processors.state_cache import StateCache
 from foldline.processors.stored import StoredEvent
@@ -126,7 +126,7 @@ class MachineLog(LocalLog):
             settings=settings,
             clock=clock,
             leases=leases,
-            blobs=open_blobs(settings, beside=path.with_name(f"{path.name}.blobs")),
+            blobs=open_blobs(settings, beside=blobs_beside(path)),
             schemas=schemas,
         )
         self._batch_max = settings.batch_max

@@ -26,5 +26,15 @@ def open_blobs(settings: Settings, *, beside: Path) -> BlobStore:
         return S3Blobs.open(settings.blobs, max_bytes=settings.blob_max_bytes)
     if _SCHEME.match(settings.blobs):
         raise SettingsError("FOLDLINE_BLOBS", settings.blobs, WANTED)
-    folder = Path(settings.blobs).expanduser() if settings.blobs else beside
+    folder = blob_folder(settings, beside=beside)
     return FileBlobs(folder, max_bytes=settings.blob_max_bytes)
+
+
+def blob_folder(settings: Settings, *, beside: Path) -> Path:
+    """The folder that `FOLDLINE_BLOBS` names, where that is no bucket; else `beside`."""
+    return Path(settings.blobs).expanduser() if settings.blobs else beside
+
+
+def blobs_beside(path: Path) -> Path:
+    """The folder for blobs beside a log's file."""
+    return path.with_name(f"{path.name}.blobs")

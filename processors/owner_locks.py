@@ -13,8 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from foldline.places import OWN_FOLDER
-from foldline.processors.file_blobs import OWN_FILE
+from foldline.places import OWN_FILE, OWN_FOLDER
 from foldline.processors.file_lock import forget_when_forked, is_at, try_lock
 
 HOLD_TRIES = 50

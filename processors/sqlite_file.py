@@ -20,9 +20,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from foldline.errors import LogFormatError, LogUnavailableError, NewerFormatError
-from foldline.places import OWN_FOLDER, sync_folder
+from foldline.places import OWN_FILE, OWN_FOLDER, sync_folder
 from foldline.processors.admission import RULES_VERSION
-from foldline.processors.file_blobs import OWN_FILE
 from foldline.schemas.state import FOLD_VERSION
 
 APPLICATION_ID = 0x666F6C64

@@ -30,6 +30,7 @@ class BadQueryError(ValueError):
 
     def __init__(self, name: str, wanted: str) -> None:
         self.name = name
+        self.wanted = wanted
         super().__init__(f"{name}: {wanted}")
 
 
@@ -74,6 +75,7 @@ class HealthServer:
         Raises:
             OSError: the port is taken.
         """
+        self.host = host
         handler = _handler(health)
         self._server = ThreadingHTTPServer((host, port), handler)
         self._server.daemon_threads = True

@@ -5,8 +5,8 @@ The inverse of `claude_code_harness`, and of what it writes as the model's.
 
 from foldline.producers.claude_code_export_messages import user_record
 from foldline.producers.claude_code_messages import SAID_BY_HARNESS, SYNTHETIC
-from foldline.producers.claude_code_names import FAILED
 from foldline.producers.claude_code_rebuilt import api_block, api_content, said_by
+from foldline.producers.claude_code_sessions import ATTACHMENT, FAILED_CALL
 from foldline.producers.claude_code_told import Told
 from foldline.producers.json_fields import Json, as_object, as_text
 from foldline.producers.source_bodies import UnbuildableError
@@ -26,8 +26,6 @@ from foldline.schemas.events import (
     SystemObservation,
     TurnEnded,
 )
-
-ATTACHMENT = "attachment/"
 
 TELLING = (
     CompactionCompleted,
@@ -53,7 +51,7 @@ def harness_record(told: Told, group: Group, event: KnownEvent) -> Json:
             return _boundary(event)
         case ContextPruned(rule="microcompact"):
             return _pruned(told, event)
-        case ModelCallFailed(model_call_id=call) if call.startswith(FAILED):
+        case ModelCallFailed(model_call_id=call) if call.startswith(FAILED_CALL):
             return _api_error(told, event, group.one(RetryScheduled))
         case ModelCallFailed():
             return _error_message(told, group, event)

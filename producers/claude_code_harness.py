@@ -8,7 +8,9 @@ import re
 
 from foldline.producers.claude_code_blocks import output_of
 from foldline.producers.claude_code_sessions import (
+    ATTACHMENT,
     EXTRA,
+    FAILED_CALL,
     FOREIGN,
     HARNESS,
     MAIN,
@@ -137,7 +139,7 @@ def _api_error(scribe: Scribe) -> None:
     fields = scribe.record.fields
     raw = fields.get("error")
     error = as_object(raw)
-    model_call_id = f"failed:{scribe.record.uuid or scribe.event_id(MAIN)}"
+    model_call_id = f"{FAILED_CALL}{scribe.record.uuid or scribe.event_id(MAIN)}"
     attempt = as_count(fields.get("retryAttempt")) or 0
     retried = attempt > 0 and attempt <= (as_count(fields.get("maxRetries")) or 0)
     status = as_count(error.get("status"))
@@ -257,7 +259,7 @@ def map_attachment(scribe: Scribe) -> str:
         _hook(scribe, kind, said)
         return MAPPED
     if kind in REMINDERS:
-        event = SystemObservation(origin=f"attachment/{kind}", blocks=said)
+        event = SystemObservation(origin=f"{ATTACHMENT}{kind}", blocks=said)
         scribe.write(MAIN, event, HARNESS)
         return MAPPED
     return FOREIGN

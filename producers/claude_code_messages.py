@@ -24,6 +24,7 @@ from foldline.producers.claude_code_sessions import (
     OpenCall,
     Scribe,
 )
+from foldline.producers.importing import UNKNOWN_CALL
 from foldline.producers.json_fields import (
     Json,
     as_call_id,
@@ -222,7 +223,7 @@ def _result(scribe: Scribe, block: Json, slot: int) -> None:
     call_id = (
         thread.close_call(provider_call_id, callers)
         or thread.calls.get(provider_call_id)
-        or f"unknown:{provider_call_id}"
+        or f"{UNKNOWN_CALL}{provider_call_id}"
     )
     outcome = outcome_of(record, block, call_id, output_of(block.get("content")))
     for at, event in enumerate(outcome.events):

@@ -13,6 +13,7 @@ from foldline.producers.claude_code_sessions import (
     BLOCKS,
     CONFIG,
     EXTRA,
+    FAILED_CALL,
     MAIN,
     MESSAGE,
     PER_BLOCK,
@@ -28,8 +29,6 @@ from foldline.schemas.events import (
     SteeringExpired,
     UserMessage,
 )
-
-FAILED = "failed:"
 
 UNSEEN_MAX = 8
 """How many records of the same bytes, and without uuid, may have told nothing between two
@@ -121,8 +120,8 @@ def _named(group: Group) -> Iterator[str]:
         match event:
             case UserMessage(message_id=uuid) | CompactionCompleted(compaction_id=uuid):
                 yield uuid
-            case ModelCallFailed(model_call_id=call) if call.startswith(FAILED):
-                yield call.removeprefix(FAILED)
+            case ModelCallFailed(model_call_id=call) if call.startswith(FAILED_CALL):
+                yield call.removeprefix(FAILED_CALL)
             case ForeignRecord(record_id=uuid):
                 yield uuid or group.first.envelope.event_id
             case _:

@@ -6,6 +6,7 @@ The inverse of `claude_code_blocks`, `claude_code_results` and `usage_of`.
 import json
 from typing import Any
 
+from foldline.producers.claude_code_messages import TASK_OUTCOMES
 from foldline.producers.claude_code_results import (
     CANCELLED,
     DENIED_BY_PERSON,
@@ -28,7 +29,7 @@ from foldline.schemas.events import (
 )
 
 REJECTED = "User rejected tool use"
-TASK_STATUS = {"COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "killed"}
+TASK_STATUS = {ours: theirs for theirs, ours in TASK_OUTCOMES.items()}
 LAUNCHED = "Async agent launched"
 
 

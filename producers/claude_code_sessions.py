@@ -32,6 +32,12 @@ CONFIG = 7
 BLOCKS = 16
 PER_BLOCK = 4
 
+FAILED_CALL = "failed:"
+"""Begins the id of a model call of which only its failure is told."""
+
+ATTACHMENT = "attachment/"
+"""Begins the origin of what the harness told the model by an attachment."""
+
 PROMPTS_REMEMBERED = 16
 PROMPT_CHARS = 4_096
 

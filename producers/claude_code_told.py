@@ -4,10 +4,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from foldline.producers.claude_code_names import Names
+from foldline.producers.importing import UNKNOWN_CALL
 from foldline.producers.json_fields import Json
 from foldline.producers.source_bodies import Bodies, UnbuildableError
-
-UNKNOWN_CALL = "unknown:"
 
 
 @dataclass(slots=True)

@@ -54,7 +54,10 @@ _TOLD_ELSEWHERE: frozenset[str] = frozenset(
 )
 """Fields of a turn's context that are told by others, or that say when it was."""
 
-_OUTCOMES = {"completed": "COMPLETED", "errored": "FAILED", "shutdown": "CANCELLED"}
+UNSEEN = "unseen:"
+"""Begins the id of a model call that only its tokens tell of."""
+
+OUTCOMES = {"completed": "COMPLETED", "errored": "FAILED", "shutdown": "CANCELLED"}
 
 
 @dataclass(slots=True)
@@ -201,7 +204,7 @@ def _closed(scribe: Scribe, told: Json) -> str:
     status = told.get("status")
     name = as_text(status) or next(iter(as_object(status)), "")
     event = SubagentEnded(
-        child_session_id=child, outcome=_OUTCOMES.get(name, name.upper() or "UNKNOWN")
+        child_session_id=child, outcome=OUTCOMES.get(name, name.upper() or "UNKNOWN")
     )
     scribe.write(MAIN, event, scribe.thread.harness)
     return MAPPED
@@ -256,7 +259,7 @@ def _difference(
 def _unseen(scribe: Scribe, slot: int, used: dict[str, int]) -> None:
     thread = scribe.thread
     event = ModelCallCompleted(
-        model_call_id=f"unseen:{scribe.event_id(slot)}",
+        model_call_id=f"{UNSEEN}{scribe.event_id(slot)}",
         model=thread.model or None,
         usage=usage_of(used),
     )

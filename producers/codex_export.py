@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from foldline.producers.codex_records import Record, counts_of
+from foldline.producers.codex_events import OUTCOMES, UNSEEN
+from foldline.producers.codex_records import COUNTED_BY, Record, counts_of
 from foldline.producers.importing import Piece
 from foldline.producers.json_fields import Json, as_object
 from foldline.producers.openai_items_rebuilt import Items
@@ -35,11 +36,7 @@ from foldline.schemas.events import (
     UsageCorrected,
 )
 
-UNSEEN = "unseen:"
-COUNTED_BY = "counted by "
-"""Begins the reason why a fork's count of tokens is none of its own."""
-
-STATUS = {"COMPLETED": "completed", "FAILED": "errored", "CANCELLED": "shutdown"}
+STATUS = {ours: theirs for theirs, ours in OUTCOMES.items()}
 
 Told = tuple[str, Json]
 """The type of a record, and its payload."""

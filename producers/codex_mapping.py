@@ -9,7 +9,7 @@ from foldline.producers.codex_events import (
     map_turn_context,
 )
 from foldline.producers.codex_forks import Copied, Keys, parent_of, spawned_by
-from foldline.producers.codex_records import SYSTEM, Record
+from foldline.producers.codex_records import COUNTED_BY, SYSTEM, Record
 from foldline.producers.identity import derived_id
 from foldline.producers.importing import ImportReport, Piece
 from foldline.producers.json_fields import Json, as_id, as_object, as_text, canonical_json
@@ -98,7 +98,7 @@ class Mapping:
         elif became == COPY:
             self._report.copies += 1
             if record.subtype == "token_count":
-                reason = f"counted by {self._progress.copied.parent}"
+                reason = f"{COUNTED_BY}{self._progress.copied.parent}"
                 _keep(scribe, record, record.label, reason)
         elif became == MAPPED:
             self._report.mapped += 1

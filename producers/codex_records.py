@@ -35,6 +35,9 @@ WRAPPED: frozenset[str] = frozenset(
 )
 """Types of wrapped records."""
 
+COUNTED_BY = "counted by "
+"""Begins the reason why a fork's count of tokens is none of its own."""
+
 NOT_CONTENT: frozenset[str] = frozenset({"timestamp", "ordinal"})
 """Fields of a record that a copy of it may have otherwise."""
 

@@ -24,6 +24,7 @@ from foldline.producers.summarisers import (
     Summariser,
     SummaryRequest,
 )
+from foldline.projections.live import takes_back
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.recorded_steps import SHAPING
 from foldline.projections.reopening import READ_EVENT
@@ -33,16 +34,14 @@ from foldline.projections.summarising import Originals, facts_of
 from foldline.projections.token_count import TokenCounter
 from foldline.schemas.blocks import Blocks, text_block, text_of
 from foldline.schemas.events import (
+    AnyEvent,
     CompactionCompleted,
     CompactionFailed,
     CompactionStarted,
     ContextCleared,
-    HistoryRewound,
     KnownEvent,
     MessageRetracted,
-    UserMessage,
 )
-from foldline.schemas.recorded import Recorded
 from foldline.schemas.verdicts import CONFLICT
 
 DONE, STALE, FAILED = "DONE", "STALE", "FAILED"
@@ -213,7 +212,7 @@ class Compacting:
         for _ in range(COMPLETE_TRIES_MAX):
             state = await self._owner.state()
             since = await self._owner.events(seen_seq, state.seq)
-            if any(_takes_back(recorded) for recorded in since):
+            if any(_takes_back(recorded.event) for recorded in since):
                 break
             seen_seq = state.seq
             draft = self._owner.draft(
@@ -234,12 +233,6 @@ class Compacting:
         return wanted.step.tokens_before - wanted.tokens + summary
 
 
-def _takes_back(recorded: Recorded) -> bool:
+def _takes_back(event: AnyEvent) -> bool:
     """Whether this takes something back that the summary may tell of."""
-    match recorded.event:
-        case HistoryRewound() | ContextCleared() | MessageRetracted():
-            return True
-        case UserMessage(replaces=str()):
-            return True
-        case _:
-            return False
+    return isinstance(event, (ContextCleared, MessageRetracted)) or takes_back(event)

@@ -30,12 +30,11 @@ from foldline.producers.detect import (
     LOOKED_AT_MAX,
     check_readable,
 )
-from foldline.producers.import_run import Maps, Origin
+from foldline.producers.import_run import Maps, Origin, mirror_for
 from foldline.producers.importing import ImportReport, Piece, pieces_from, read_pieces
 from foldline.producers.mirror import Mirror
 from foldline.producers.openai_agents_state import looks_like_one
 from foldline.producers.positions import Position, fingerprint_of
-from foldline.producers.prepare import Preparer
 from foldline.producers.redaction import Redactor
 from foldline.settings import Settings
 
@@ -104,13 +103,7 @@ class Growing:
         """
         self.origin = origin
         self.report = ImportReport(path=str(origin.path), system=origin.system)
-        self.mirror = Mirror(
-            log,
-            Preparer(redactor, log.blobs, settings.inline_max_bytes),
-            report=self.report,
-            batch_max=settings.batch_max,
-            on_batch=lambda: None,
-        )
+        self.mirror = mirror_for(log, self.report, settings=settings, redactor=redactor)
         self.mapping = _mapping(log, origin, self.mirror, self.report, settings)
         self.offset = 0
         self._seen = 0

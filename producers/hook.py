@@ -21,8 +21,6 @@ WAIT = "--wait"
 
 LOG = "--log"
 
-PRINT_SETTINGS = "--print-settings"
-
 HOOKS = (
     "SessionStart",
     "UserPromptSubmit",

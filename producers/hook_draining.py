@@ -21,6 +21,7 @@ from foldline.errors import AppendRefusedError, BlobError, FoldlineError, LogErr
 from foldline.faults import crash_point
 from foldline.processors.log import Log
 from foldline.producers import spool
+from foldline.producers.claude_code_records import SYSTEM
 from foldline.producers.growing import Growing
 from foldline.producers.hook_facts import (
     MET_BY_CONTENT,
@@ -31,10 +32,10 @@ from foldline.producers.hook_facts import (
     fact_of,
     meeting,
 )
+from foldline.producers.import_run import mirror_for
 from foldline.producers.importing import ImportReport
 from foldline.producers.json_fields import as_session_id
 from foldline.producers.mirror import Mirror
-from foldline.producers.prepare import Preparer
 from foldline.producers.redaction import Redactor
 from foldline.producers.spool import Spooled
 from foldline.schemas.events import HookRan
@@ -269,13 +270,8 @@ class HookSpool:
 
     def _mirror(self, log: Log) -> Mirror:
         """A mirror for sessions whose transcripts are not there."""
-        return Mirror(
-            log,
-            Preparer(self._redactor, log.blobs, self._settings.inline_max_bytes),
-            report=ImportReport(path=str(self._folder), system="claude-code"),
-            batch_max=self._settings.batch_max,
-            on_batch=lambda: None,
-        )
+        report = ImportReport(path=str(self._folder), system=SYSTEM)
+        return mirror_for(log, report, settings=self._settings, redactor=self._redactor)
 
     def _redact(self, text: str) -> str:
         return self._redactor.redact_text(text)[0]

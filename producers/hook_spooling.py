@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from foldline.errors import FoldlineError, RedactionError, SettingsError
 from foldline.places import default_url, make_private, path_of
-from foldline.producers.redaction_file import read_rules
+from foldline.producers.redaction_file import SETTING, RuleFile, read_rules
 from foldline.producers.redaction_key import key_of_log
 from foldline.producers.redaction_pass import Pass, failing_closed
 from foldline.producers.redaction_rules import DEFAULT_RULES
@@ -25,7 +25,6 @@ from foldline.producers.spool import (
 )
 
 URL_VARIABLE = "FOLDLINE_URL"
-RULES_VARIABLE = "FOLDLINE_REDACTION_RULES"
 
 _ID = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
 _KEPT_APART = ("hook_event_name", "session_id", "tool_use_id", "transcript_path")
@@ -98,10 +97,8 @@ def _pass_for(url: str) -> Pass:
     path = path_of(url)
     if path is not None:
         make_private(path.parent)
-    rules = os.environ.get(RULES_VARIABLE)
-    if not rules:
-        return Pass(TextRedactor(key_of_log(url), DEFAULT_RULES), set())
-    file = read_rules(Path(rules))
+    rules = os.environ.get(SETTING)
+    file = read_rules(Path(rules)) if rules else RuleFile(DEFAULT_RULES, {})
     text = TextRedactor(key_of_log(url), file.rules)
     for name, value in file.values.items():
         text.register(value, name)

@@ -80,12 +80,8 @@ def run_import(
         if on_progress is not None:
             on_progress(min(read, size), size, report)
 
-    mirror = Mirror(
-        log,
-        Preparer(redactor, log.blobs, settings.inline_max_bytes),
-        report=report,
-        batch_max=settings.batch_max,
-        on_batch=on_batch,
+    mirror = mirror_for(
+        log, report, settings=settings, redactor=redactor, on_batch=on_batch
     )
     mapping = begin(mirror, report)
     for piece in pieces:
@@ -96,3 +92,21 @@ def run_import(
     read = size
     on_batch()
     return report
+
+
+def mirror_for(
+    log: Log,
+    report: ImportReport,
+    *,
+    settings: Settings,
+    redactor: Redacts,
+    on_batch: Callable[[], None] = lambda: None,
+) -> Mirror:
+    """What records the facts of one source in a log, and counts in a report."""
+    return Mirror(
+        log,
+        Preparer(redactor, log.blobs, settings.inline_max_bytes),
+        report=report,
+        batch_max=settings.batch_max,
+        on_batch=on_batch,
+    )

@@ -23,6 +23,9 @@ CHUNK_BYTES = 1024 * 1024
 DIGITS_MAX = 300
 """Longer numbers are kept as the text that they are."""
 
+UNKNOWN_CALL = "unknown:"
+"""Begins the id of a call that only its result tells of; then comes the source's id."""
+
 LISTED_MAX = 10_000
 """How many rejected pieces a report lists; beyond that they are only counted."""
 

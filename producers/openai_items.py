@@ -7,6 +7,7 @@ both SDKs write them, with fields in snake case and in camel case.
 
 import json
 
+from foldline.producers.importing import UNKNOWN_CALL
 from foldline.producers.json_fields import (
     Json,
     as_call_id,
@@ -206,7 +207,7 @@ def _result(scribe: Scribe, item: Json) -> None:
     call_id = (
         thread.close_call(provider_call_id)
         or thread.calls.get(provider_call_id)
-        or f"unknown:{provider_call_id}"
+        or f"{UNKNOWN_CALL}{provider_call_id}"
     )
     raw: object = item.get("output")
     if raw is None and "tools" in item:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, cast
 
+from foldline.producers.importing import UNKNOWN_CALL
 from foldline.producers.json_fields import Json
 from foldline.producers.openai_blocks import content_blocks
 from foldline.producers.openai_items import CALLS
@@ -21,7 +22,6 @@ from foldline.schemas.events import (
     UserMessage,
 )
 
-UNKNOWN_CALL = "unknown:"
 OF_THEIR_OWN: frozenset[str] = frozenset({"tool_search", "local_shell", "computer"})
 """Tools whose calls are items of types of their own."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from foldline.faults import crash_point
-from foldline.places import default_data_dir, make_private, own_url, sync_folder
+from foldline.places import OWN_FILE, default_data_dir, make_private, own_url, sync_folder
 
 SPOOL_MAX_BYTES = 256 * 1024 * 1024
 """A spool that holds more takes nothing more in: the newest is refused, and said so."""
@@ -35,8 +35,6 @@ REFUSED_SUFFIX = ".refused"
 PART_MAX_S = 3_600
 """How long after its last byte a record that is not whole is taken for one that nobody
 writes any more, in seconds."""
-
-ONLY_MY_FILE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +117,15 @@ def _held_bytes(folder: Path) -> int:
 
 def _write_synced(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(path, flags, ONLY_MY_FILE), "wb") as file:
+    with os.fdopen(os.open(path, flags, OWN_FILE), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def is_record(name: str) -> bool:
+    """Whether a file of a spool is a record, and not one that is still being written."""
+    return name.endswith(SUFFIX) and not name.startswith(".")
 
 
 def record_ids(folder: Path) -> Iterator[str]:
@@ -132,7 +135,7 @@ def record_ids(folder: Path) -> Iterator[str]:
     except FileNotFoundError:
         return
     for name in names:
-        if name.endswith(SUFFIX) and not name.startswith("."):
+        if is_record(name):
             yield name.removesuffix(SUFFIX)
 
 
@@ -200,5 +203,5 @@ def say_failed(folder: Path, at_us: int, reason: str) -> None:
         if log.stat().st_size > LOG_MAX_BYTES:
             log.replace(folder / f"{LOG_NAME}.1")
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    with os.fdopen(os.open(log, flags, ONLY_MY_FILE), "w", encoding="utf-8") as file:
+    with os.fdopen(os.open(log, flags, OWN_FILE), "w", encoding="utf-8") as file:
         file.write(json.dumps({"at_us": at_us, "reason": reason}) + "\n")

@@ -126,8 +126,10 @@ def reaches_back(events: Sequence[Recorded], base_seq: int) -> bool:
     So does a rewind to before the base, and steering that was received before it and is
     applied here; and what `_names_a_call_before` finds.
     """
+    if not base_seq:
+        return False
     received: set[str] = set()
-    for recorded in events if base_seq else ():
+    for recorded in events:
         if recorded.envelope.branch is not None:
             continue
         event = recorded.event
@@ -139,7 +141,7 @@ def reaches_back(events: Sequence[Recorded], base_seq: int) -> bool:
                 return True
         elif isinstance(event, HistoryRewound) and event.to_seq < base_seq:
             return True
-    return bool(base_seq) and _names_a_call_before(events)
+    return _names_a_call_before(events)
 
 
 def _names_a_call_before(events: Sequence[Recorded]) -> bool:

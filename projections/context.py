@@ -165,6 +165,11 @@ def texts_gone(sources: Sources) -> list[bytes]:
     return [sha256 for sha256 in wanted if sha256 not in sources.texts]
 
 
+def bytes_with_texts(recorded: Recorded) -> int:
+    """How large an event is as stored, with the whole texts that it refers to."""
+    return len(recorded.body) + sum(b.size for b in text_blobs([recorded]).values())
+
+
 def _find_blobs(value: object, found: dict[bytes, Blob]) -> None:
     if isinstance(value, Blob):
         if is_text(value):

@@ -10,7 +10,6 @@ Tokens are counted only where they are asked for: the first count loads a vocabu
 
 import hashlib
 import json
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,14 +18,20 @@ from typing import Any, Protocol
 from foldline.errors import SettingsError
 from foldline.processors.log import Log
 from foldline.projections.building import build
-from foldline.projections.context import Context, Sources, text_blobs, texts_gone
+from foldline.projections.context import (
+    Context,
+    Sources,
+    bytes_with_texts,
+    text_blobs,
+    texts_gone,
+)
 from foldline.projections.explain import ShownMessage, explain
 from foldline.projections.model_calls import main_calls
 from foldline.projections.policy import DEFAULT, ContextPolicy, policy_named
 from foldline.projections.prefix import difference
 from foldline.projections.reading import Past, calls_of, last_asked, read_texts, sources_of
 from foldline.projections.request import Form, Rebuilt, body_of, bytes_of
-from foldline.projections.shaper import Shaper
+from foldline.projections.shaper import Shaper, place_behind
 from foldline.projections.token_count import (
     CALIBRATED_CALLS,
     Calibration,
@@ -132,7 +137,7 @@ def _whole(log: Log, session_id: str, upto_seq: int) -> Sources:
     events: list[Recorded] = []
     size = 0
     for recorded in Past(log, state).each(0, upto_seq) if state else ():
-        size += len(recorded.body) + sum(b.size for b in text_blobs([recorded]).values())
+        size += bytes_with_texts(recorded)
         if len(events) >= SHAPED_EVENTS_MAX or size > SHAPED_BYTES_MAX:
             raise SettingsError("policy", session_id, _TOO_LARGE)
         events.append(recorded)
@@ -146,8 +151,7 @@ def _shaped(
     shaper = Shaper(policy, default_counter(), reader, sources.texts)
     events = sources.events
     for call in main_calls(events) if policy.makes_smaller else ():
-        upto = bisect_right(events, call.upto_seq, key=lambda recorded: recorded.seq)
-        shaper.shape(events[:upto])
+        shaper.shape(events[: place_behind(events, call.upto_seq)])
     context = shaper.shape(events)
     return context, replace(sources, events=shaper.merged)
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from foldline.projections.calls import Tale
-from foldline.projections.context import is_text
 from foldline.projections.facts import Facts, failed_of, known_of
 from foldline.projections.mentioned import Mentioned
+from foldline.projections.pieces import plain_text
 from foldline.projections.pruning import SEPARATOR, ending_of, excerpt_of
 from foldline.projections.tales import tales_of, tells_of
 from foldline.projections.token_count import TokenCounter
-from foldline.schemas.blocks import Blob, Block, Blocks, Body
+from foldline.schemas.blocks import Block, Blocks
 from foldline.schemas.events import (
     AssistantMessage,
     ContextCleared,
@@ -152,15 +152,4 @@ class Digest:
         return excerpt_of(SEPARATOR.join(new), tokens=ARGUMENT_TOKENS)
 
     def _text(self, blocks: Iterable[Block]) -> str:
-        return "\n".join(self._body(block.body) for block in blocks)
-
-    def _body(self, body: Body) -> str:
-        match body:
-            case str():
-                return body
-            case Blob() if body.sha256 in self._texts:
-                return self._texts[body.sha256]
-            case Blob():
-                return body.preview or "" if is_text(body) else f"[{body.media_type}]"
-            case _:
-                return ""
+        return plain_text(blocks, self._texts)

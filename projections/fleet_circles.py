@@ -4,12 +4,12 @@ Counts of what comes again, under fingerprints that show nothing of it. All of i
 bounded, whatever a session does.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 import msgspec
 
 from foldline.schemas.blocks import Blob, Blocks, Body, Sealed
+from foldline.schemas.derived import digest_of_parts
 
 RUNS_MAX = 64
 """How many circles of one kind are watched at once in a session: the latest ones."""
@@ -117,8 +117,4 @@ def _comparable(body: Body) -> str | bytes | None:
 
 def hashed(*parts: str | bytes) -> bytes:
     """A digest of some parts, each with its length."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "big") + data)
-    return digest.digest()[: FINGERPRINT_CHARS // 2]
+    return digest_of_parts(*parts)[: FINGERPRINT_CHARS // 2]

@@ -21,11 +21,12 @@ from foldline.projections.fleet_windows import (
     Span,
     Tally,
     Window,
+    mean_s,
     p95_s,
     rate,
     window_view,
 )
-from foldline.projections.metric_names import FLEET, MICROS
+from foldline.projections.metric_names import FLEET
 from foldline.projections.metrics_text import AskedMetrics, Numbers, metric_of
 from foldline.schemas.events import LoopDetected
 from foldline.settings import Settings
@@ -179,10 +180,6 @@ def _by_word(counts: Mapping[str, int]) -> Numbers:
     return {(word,): (number,) for word, number in sorted(dict(counts).items())}
 
 
-def _waited_s(tally: Tally) -> float | None:
-    return tally.approval_us / tally.approvals / MICROS if tally.approvals else None
-
-
 _OF_WINDOW: dict[str, Callable[[Tally], float | None]] = {
     "fleet_calls": lambda tally: tally.calls,
     "fleet_errors": lambda tally: tally.errors,
@@ -190,6 +187,6 @@ _OF_WINDOW: dict[str, Callable[[Tally], float | None]] = {
     "fleet_duration_p95_seconds": p95_s,
     "fleet_retries": lambda tally: tally.retries,
     "fleet_approvals": lambda tally: tally.approvals,
-    "fleet_approval_wait_seconds": _waited_s,
+    "fleet_approval_wait_seconds": lambda tally: mean_s(tally.approval_us, tally.approvals),
     "fleet_loops": lambda tally: tally.loops,
 }

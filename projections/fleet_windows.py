@@ -180,11 +180,11 @@ def tally_view(tally: Tally) -> dict[str, Any]:
         "errors": tally.errors,
         "error_rate": rate(tally.errors, tally.calls),
         "durations": tally.durations,
-        "duration_mean_s": _mean_s(tally.duration_us, tally.durations),
+        "duration_mean_s": mean_s(tally.duration_us, tally.durations),
         "duration_p95_s": p95_s(tally),
         "retries": tally.retries,
         "approvals": approvals,
-        "approval_wait_mean_s": _mean_s(tally.approval_us, approvals),
+        "approval_wait_mean_s": mean_s(tally.approval_us, approvals),
         "loops": tally.loops,
         "loop_rate": rate(tally.loops, tally.calls),
     }
@@ -197,5 +197,6 @@ def window_view(window: Window) -> dict[str, Any]:
     return named | times | tally_view(window.tally)
 
 
-def _mean_s(total_us: int, count: int) -> float | None:
+def mean_s(total_us: int, count: int) -> float | None:
+    """A mean in seconds; None of nothing."""
     return total_us / count / MICROS if count else None

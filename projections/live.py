@@ -68,7 +68,7 @@ def live_of(events: Sequence[Recorded]) -> list[Recorded]:
     """The events that are still part of the conversation, after every rewind."""
     if any(recorded.envelope.branch is not None for recorded in events):
         events = [recorded for recorded in events if recorded.envelope.branch is None]
-    if not any(_takes_back(r) for r in events if type(r.event) in _MAY_TAKE_BACK):
+    if not any(takes_back(r.event) for r in events if type(r.event) in _MAY_TAKE_BACK):
         return list(events)
     live: list[Recorded] = []
     for recorded in events:
@@ -79,9 +79,9 @@ def live_of(events: Sequence[Recorded]) -> list[Recorded]:
     return _without_ends(_unretracted(live), live, events)
 
 
-def _takes_back(recorded: Recorded) -> bool:
-    event = recorded.event
-    return not isinstance(event, UserMessage) or event.replaces is not None
+def takes_back(event: AnyEvent) -> bool:
+    """Whether what was told before is no longer true."""
+    return isinstance(event, HistoryRewound) or bool(taken_back_by(event))
 
 
 def _rewound(live: list[Recorded], to_seq: int) -> list[Recorded]:

@@ -77,17 +77,18 @@ def _started(recorded: Recorded, started: ModelCallStarted) -> Asked:
         started.model,
         started.provider,
         started=started,
-        aside=_is_aside(recorded) or started.purpose == COMPACTION,
+        aside=is_aside(recorded) or started.purpose == COMPACTION,
     )
 
 
 def _call(found: dict[str, Asked], call_id: str, recorded: Recorded) -> Asked:
     seq = recorded.seq
-    new = Asked(call_id, seq, seq - 1, aside=_is_aside(recorded))
+    new = Asked(call_id, seq, seq - 1, aside=is_aside(recorded))
     return found.setdefault(call_id, new)
 
 
-def _is_aside(recorded: Recorded) -> bool:
+def is_aside(recorded: Recorded) -> bool:
+    """Whether an event stands on a branch, apart from the conversation."""
     return recorded.envelope.branch is not None
 
 

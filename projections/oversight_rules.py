@@ -12,6 +12,7 @@ from foldline.processors.kept import short
 from foldline.projections.calls import INTERRUPT_POLICY
 from foldline.projections.fleet_circles import Circles, LoopLimits
 from foldline.projections.fleet_loops import watch
+from foldline.projections.metric_names import MICROS
 from foldline.projections.oversight import (
     CANCEL,
     NONE,
@@ -40,8 +41,6 @@ PERSON = "PERSON"
 
 REMEMBERED_MAX = 1_000
 """How many calls, requests or loops of one session a rule remembers: the latest."""
-
-MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Blocks as the parts of a message, with the whole text where it is known. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from foldline.projections.calls import is_empty
 from foldline.projections.context import Part, is_text
@@ -27,7 +27,7 @@ class Pieces:
         media = body if isinstance(body, Blob) and not is_text(body) else None
         return Part(
             kind=block.kind,
-            text="" if media else _clean(_text(body, texts)),
+            text="" if media else clean_text(_text(body, texts))[0],
             media_type=block.media_type,
             blob=media,
             provider=block.provider,
@@ -44,6 +44,18 @@ def whole_text(body: Body, texts: Mapping[bytes, str]) -> str | None:
     return texts.get(body.sha256) if isinstance(body, Blob) else None
 
 
+def plain_text(blocks: Iterable[Block], texts: Mapping[bytes, str]) -> str:
+    """What blocks say, in lines: a preview where there is no more, media by its type."""
+    return "\n".join(_plain(block.body, texts) for block in blocks)
+
+
+def _plain(body: Body, texts: Mapping[bytes, str]) -> str:
+    known = whole_text(body, texts)
+    if known is not None or not isinstance(body, Blob):
+        return known or ""
+    return (body.preview or "") if is_text(body) else f"[{body.media_type}]"
+
+
 def _text(body: Body, texts: Mapping[bytes, str]) -> str:
     known = whole_text(body, texts)
     if known is not None:
@@ -52,7 +64,3 @@ def _text(body: Body, texts: Mapping[bytes, str]) -> str:
         return "[sealed]"
     size = f"[{body.size} bytes of {body.media_type}, not shown]"
     return f"{body.preview}\n{size}" if body.preview else size
-
-
-def _clean(text: str) -> str:
-    return text if text.isascii() else clean_text(text)[0]

@@ -27,7 +27,7 @@ from foldline.projections.context import (
 )
 from foldline.projections.in_force import SETS_UP
 from foldline.projections.inheritance import as_set_up, seqs_in_force
-from foldline.projections.model_calls import Asked, asked_of, main_calls
+from foldline.projections.model_calls import Asked, asked_of, is_aside, main_calls
 from foldline.projections.request import Rebuilt, rebuilt
 from foldline.projections.warm import BasePoint, base_point
 from foldline.schemas.events import CompactionCompleted, RequestRef
@@ -221,13 +221,13 @@ class Past:
             if seq
             for recorded in self.each(seq - 1, seq)
         ]
-        one = without(one, {recorded.seq for recorded in named if _is_aside(recorded)})
+        one = without(one, {recorded.seq for recorded in named if is_aside(recorded)})
         event = next((r.event for r in named if r.seq == compacted_seq), None)
         base_seq = base_of(one, cast("CompactionCompleted | None", event))
         # Where a branch set something up, only the events tell what was in force before.
         self._held = base_seq, self.held(base_seq)
         set_up = [r for r in self._held[1][1] if type(r.event) in SETS_UP]
-        return 0 if any(_is_aside(recorded) for recorded in set_up) else base_seq
+        return 0 if any(is_aside(recorded) for recorded in set_up) else base_seq
 
     def set_up(self, base_seq: int) -> list[Recorded]:
         """The events that hold what was in force at a seq, as what sets up a context."""
@@ -246,11 +246,6 @@ class Past:
             return None, []
         seqs = seqs_in_force(state)
         return state, [recorded for seq in seqs for recorded in self.each(seq - 1, seq)]
-
-
-def _is_aside(recorded: Recorded) -> bool:
-    """Whether an event stands on a branch, apart from the conversation."""
-    return recorded.envelope.branch is not None
 
 
 def set_up_of(held: Sequence[Recorded], state: SessionState | None) -> list[Recorded]:

@@ -19,7 +19,7 @@ from foldline.projections.building import build
 from foldline.projections.context import Context, Sources
 from foldline.projections.digest import Digest
 from foldline.projections.in_force import SETS_UP
-from foldline.projections.live import live_of, taken_back_by
+from foldline.projections.live import live_of, takes_back
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.prune_step import RULE, Prune
 from foldline.projections.shaping import EXTRACTIVE, STEPS_MAX, Compact, Step, plan
@@ -27,7 +27,6 @@ from foldline.projections.summarising import summary_from
 from foldline.projections.token_count import ANYBODY, Reader, TokenCounter
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
-    AnyEvent,
     CompactionCompleted,
     ContextPruned,
     HistoryRewound,
@@ -87,7 +86,7 @@ class Shaper:
     def sources(self) -> Sources:
         """What an owner reads for the context: what came since the last compaction."""
         base = max((to_seq for _, to_seq in self._bases), default=0)
-        behind = self.merged[_place_behind(self.merged, base) :]
+        behind = self.merged[place_behind(self.merged, base) :]
         if reaches_back(behind, base):
             return Sources(self.merged, texts=self._texts)
         set_up = [recorded for recorded in self._set_up if recorded.seq <= base]
@@ -100,7 +99,7 @@ class Shaper:
         self._events.extend(events)
         own = [recorded for recorded in events if recorded.envelope.branch is None]
         self._live.extend(own)
-        if any(_takes_back(recorded.event) for recorded in own):
+        if any(takes_back(recorded.event) for recorded in own):
             self._live = live_of(self._events)
             self._digest = Digest(self._texts, self._counter)
         for recorded in events:
@@ -152,19 +151,14 @@ class Shaper:
 
     def _summary(self, step: Compact) -> str:
         policy = replace(self.policy, summary_tokens=step.summary_tokens)
-        first = _place_behind(self._live, self._digest.to_seq)
-        new = self._live[first : _place_behind(self._live, step.to_seq)]
+        first = place_behind(self._live, self._digest.to_seq)
+        new = self._live[first : place_behind(self._live, step.to_seq)]
         if step.to_seq < self._digest.to_seq or not self._digest.fits(new):
             self._digest, new = Digest(self._texts, self._counter), self._live
         self._digest.take(new, step.to_seq)
         return summary_from(self._digest, policy=policy, counter=self._counter)
 
 
-def _place_behind(events: Sequence[Recorded], seq: int) -> int:
+def place_behind(events: Sequence[Recorded], seq: int) -> int:
     """How many of events, which are in order, stand at a seq or before it."""
     return bisect_right(events, seq, key=lambda recorded: recorded.seq)
-
-
-def _takes_back(event: AnyEvent) -> bool:
-    """Whether what was told before is no longer true."""
-    return isinstance(event, HistoryRewound) or bool(taken_back_by(event))

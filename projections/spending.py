@@ -7,6 +7,7 @@ read from a cache and written to it included, also where a provider counts these
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from foldline.projections.metric_names import MICROS
 from foldline.projections.metrics_tracked import moment_of
 from foldline.projections.token_count import input_tokens
 from foldline.schemas.envelope import Envelope
@@ -22,8 +23,6 @@ from foldline.schemas.events import (
     UsageCorrected,
 )
 from foldline.schemas.recorded import Recorded
-
-MICROS = 1_000_000
 
 CALLS_MAX = 1_000
 """Of how many model calls, the latest, what was said is kept, to be corrected."""

@@ -98,10 +98,11 @@ class Denials:
         self._waiting.clear()
 
 
+Key = TypeVar("Key")
 Kept = TypeVar("Kept")
 
 
-def _keep(kept: dict[str, Kept], key: str, value: Kept) -> None:
+def _keep(kept: dict[Key, Kept], key: Key, value: Kept) -> None:
     kept[key] = value
     if len(kept) > KEPT_MAX:
         del kept[next(iter(kept))]
@@ -166,9 +167,7 @@ class CompactionWalk:
             self._into.asked_after += 1
             self._into.repeated_after += fingerprint in self._before
         self._known.pop(fingerprint, None)
-        self._known[fingerprint] = None
-        if len(self._known) > KEPT_MAX:
-            del self._known[next(iter(self._known))]
+        _keep(self._known, fingerprint, None)
 
     def ended(self, *, failed: bool) -> None:
         """A call ended."""

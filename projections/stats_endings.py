@@ -7,10 +7,7 @@ what it was asked.
 
 from foldline.schemas.state import (
     CALL_UNKNOWN,
-    CANCELLED,
-    COMPLETED,
     EXECUTING,
-    FAILED,
     MIRRORED,
     SUSPENDED,
     SessionState,
@@ -38,7 +35,6 @@ ENDINGS: dict[str, tuple[str, str]] = {
 }
 """Every ending with its verdict and a sentence."""
 
-_BY_PHASE = {COMPLETED: "COMPLETED", FAILED: "FAILED", CANCELLED: "CANCELLED"}
 _BY_OUTCOME = {
     "DONE": "TURN_DONE",
     "FAILED": "TURN_FAILED",
@@ -56,8 +52,8 @@ def ending_of(state: SessionState, *, last_outcome: str, answered: bool) -> str:
         last_outcome: how its last turn ended; empty if none has.
         answered: whether the last thing said was a model's, and asked for no tool.
     """
-    if state.phase in _BY_PHASE:
-        return _BY_PHASE[state.phase]
+    if state.ended:
+        return state.phase
     if state.phase == SUSPENDED:
         return "SUSPENDED"
     if state.turn is None and last_outcome in _BY_OUTCOME:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
 
+from foldline.projections.metric_names import MICROS
 from foldline.projections.spread import Spread
 from foldline.projections.stats import VERDICTS, Stats, Took
 from foldline.projections.stats_after import AFTER_DENIAL, CALLS_LOOKED_AT
@@ -16,7 +17,7 @@ from foldline.projections.stats_endings import BAD, ENDINGS, GOOD, OPEN, verdict
 from foldline.projections.stats_failures import LAYERS
 from foldline.projections.stats_page import STYLE
 from foldline.projections.stats_svg import Bar, Column, bars, columns
-from foldline.projections.stats_views import MICROS, Clean, by_count, day_of, share
+from foldline.projections.stats_views import Clean, by_count, day_of, share
 
 ROWS_SHOWN = 40
 """How many rows a table has: the most frequent ones."""

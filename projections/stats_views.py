@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from foldline.projections.metric_names import MICROS
 from foldline.projections.spread import Spread
 from foldline.projections.stats import VERDICTS, Failed, OfTool, Stats
 from foldline.projections.stats_after import AFTER_DENIAL, Compactions
@@ -14,8 +15,6 @@ from foldline.projections.stats_endings import ENDINGS
 from foldline.projections.stats_failures import LAYERS
 from foldline.projections.stats_walk import Told
 from foldline.projections.views import iso_time
-
-MICROS = 1_000_000
 
 Clean = Callable[[str], str]
 """What is done to a name that somebody gave before it is shown."""

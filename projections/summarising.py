@@ -13,7 +13,7 @@ events themselves do not.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foldline.projections.digest import Digest
 from foldline.projections.policy import ContextPolicy
@@ -36,11 +36,21 @@ class Originals:
     events: Sequence[Recorded]
     to_seq: int
     texts: Mapping[bytes, str]
+    _made: list[tuple[TokenCounter, Digest]] = field(
+        default_factory=list[tuple[TokenCounter, Digest]],
+        init=False,
+        repr=False,
+        compare=False,
+    )
 
     def digest(self, counter: TokenCounter) -> Digest:
-        """What they say."""
+        """What they say, made once: whoever has it only reads it."""
+        for known, digest in self._made:
+            if known is counter:
+                return digest
         digest = Digest(self.texts, counter)
         digest.take(self.events, self.to_seq)
+        self._made.append((counter, digest))
         return digest
 
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from foldline.projections.calls import end_of
-from foldline.projections.context import is_text
-from foldline.projections.pieces import whole_text
+from foldline.projections.pieces import plain_text
 from foldline.projections.pruning import CHARACTERS_PER_TOKEN
 from foldline.projections.summarising import Originals
 from foldline.projections.token_count import TokenCounter
-from foldline.schemas.blocks import Blob, Block, Body, clean_text
+from foldline.schemas.blocks import Block, clean_text
 from foldline.schemas.events import (
     AssistantMessage,
     ContextCleared,
@@ -90,7 +89,7 @@ def _told(recorded: Recorded, texts: Mapping[bytes, str]) -> str:
         case ToolCallRequested(tool=tool, arguments=arguments, call_id=call_id):
             return _line(f"call {call_id} of {tool}", arguments, texts)
         case PlanUpdated(items=items):
-            steps = [f"{i.status} {_text(i.blocks, texts)}" for i in items]
+            steps = [f"{i.status} {plain_text(i.blocks, texts)}" for i in items]
             return "plan: " + "; ".join(steps)
         case event:
             end = end_of(event)
@@ -101,19 +100,8 @@ def _told(recorded: Recorded, texts: Mapping[bytes, str]) -> str:
 
 
 def _line(what: str, blocks: Iterable[Block], texts: Mapping[bytes, str]) -> str:
-    text = _text(blocks, texts)
+    text = plain_text(blocks, texts)
     return f"{what}: {text}" if text.strip() else ""
-
-
-def _text(blocks: Iterable[Block], texts: Mapping[bytes, str]) -> str:
-    return "\n".join(_body(block.body, texts) for block in blocks)
-
-
-def _body(body: Body, texts: Mapping[bytes, str]) -> str:
-    known = whole_text(body, texts)
-    if known is not None or not isinstance(body, Blob):
-        return known or ""
-    return (body.preview or "") if is_text(body) else f"[{body.media_type}]"
 
 
 def _cut(text: str, characters: int) -> str:

@@ -5,19 +5,17 @@ are shown. What was rewound or retracted is not, nor what a subagent said among 
 (a branch).
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from foldline.errors import ExportRefusedError
 from foldline.processors.lineage import Lineage
 from foldline.processors.log import Log
 from foldline.projections.building import build
-from foldline.projections.context import Sources, text_blobs
+from foldline.projections.context import Sources, bytes_with_texts, text_blobs
 from foldline.projections.model_calls import main_calls
 from foldline.projections.render import render
 from foldline.projections.render_rules import breaches
 from foldline.projections.session_lines import whole_events
-from foldline.schemas.blocks import Blob
 from foldline.schemas.events import (
     CompactionCompleted,
     CompactionFailed,
@@ -91,13 +89,9 @@ def _bounded(log: Log, lineage: Lineage, upto_seq: int, format: str) -> list[Rec
     for recorded in whole_events(log, lineage, upto_seq=upto_seq):
         if type(recorded.event) in MADE_SMALLER or recorded.envelope.branch is not None:
             continue
-        size += len(recorded.body) + _bytes_in(text_blobs([recorded]).values())
+        size += bytes_with_texts(recorded)
         if size > HISTORY_MAX_BYTES:
             reason = f"it is more than {HISTORY_MAX_BYTES} bytes; jsonl has no limit"
             raise ExportRefusedError(lineage.session_id, format, reason)
         kept.append(recorded)
     return kept
-
-
-def _bytes_in(blobs: Iterable[Blob]) -> int:
-    return sum(blob.size for blob in blobs)

@@ -68,6 +68,8 @@ def json_block(text: str) -> Block:
 
 def clean_text(text: str) -> tuple[str, bool]:
     """Replace lone surrogates by U+FFFD; say whether there were any."""
+    if text.isascii():
+        return text, False
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -4,16 +4,21 @@ import hashlib
 import uuid
 
 
-def derived_id(*parts: str) -> str:
-    """The UUIDv8 of some parts: their SHA-256, with version and variant set.
+def digest_of_parts(*parts: str | bytes) -> bytes:
+    """The SHA-256 of some parts.
 
     Each part goes in with its length, so that no two lists of parts give the same bytes.
     """
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "big") + data)
-    raw = bytearray(digest.digest()[:16])
+    return digest.digest()
+
+
+def derived_id(*parts: str) -> str:
+    """The UUIDv8 of some parts: their SHA-256, with version and variant set."""
+    raw = bytearray(digest_of_parts(*parts)[:16])
     raw[6] = (raw[6] & 0x0F) | 0x80
     raw[8] = (raw[8] & 0x3F) | 0x80
     return str(uuid.UUID(bytes=bytes(raw)))

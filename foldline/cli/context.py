@@ -7,6 +7,7 @@ that `foldline --help` does not wait for it.
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldline.cli.failures import AmbiguousSessionError, NoLogError, UsageError
@@ -88,6 +89,17 @@ class Context:
         must_exist(self.settings().url)
         with self.writing() as log:
             yield log
+
+
+def must_be_there(paths: Iterable[Path]) -> None:
+    """Refuse a file or a folder that is not there.
+
+    Raises:
+        FileNotFoundError: which one.
+    """
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(2, "no such file or folder", str(path))
 
 
 def must_exist(url: str) -> None:

@@ -104,15 +104,11 @@ def _log(settings: "Settings") -> "Iterator[Finding]":
 
 def _blob_folder(settings: "Settings", path: "Path") -> "Path | None":
     """The folder of a log's blobs; None where they are in a bucket."""
-    from pathlib import Path  # late: see above
-
-    from foldline.processors.open_blobs import S3
+    from foldline.processors.open_blobs import S3, blob_folder, blobs_beside
 
     if settings.blobs.startswith(S3):
         return None
-    if settings.blobs:
-        return Path(settings.blobs).expanduser()
-    return path.with_name(f"{path.name}.blobs")
+    return blob_folder(settings, beside=blobs_beside(path))
 
 
 def _first_there(path: "Path") -> "Path":

@@ -18,7 +18,7 @@ from foldline.producers.spool import (
     LOG_NAME,
     REFUSED_SUFFIX,
     SPOOL_MAX_BYTES,
-    SUFFIX,
+    is_record,
     spool_of,
 )
 from foldline.projections.views import iso_time
@@ -108,7 +108,7 @@ def _looked_at(folder: Path) -> _Spool:
                 held.total += found.st_size
                 if entry.name.endswith(REFUSED_SUFFIX):
                     held.refused += 1
-                elif entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
+                elif is_record(entry.name):
                     held.waiting.append(found.st_mtime)
     return held
 

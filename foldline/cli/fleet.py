@@ -165,7 +165,7 @@ def _windows_of(
         span = span_of(size_s or step_s or 0, step_s or size_s or 0, pane_s=pane_s)
     except BadQueryError as error:
         option = "--window" if error.name == "size_s" else "--step"
-        raise UsageError(option, str(error).partition(": ")[2]) from error
+        raise UsageError(option, error.wanted) from error
     return seen.board.windows(span)
 
 

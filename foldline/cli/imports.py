@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from foldline.cli.context import Context, redactor_of
+from foldline.cli.context import Context, must_be_there, redactor_of
 from foldline.cli.failures import NO, NOT_FOUND, OK, UsageError
 from foldline.errors import ImportSourceError
 
@@ -81,9 +81,7 @@ def import_(
     """
     if not path:
         raise UsageError("import", "a file or a folder, for example ~/.claude/projects")
-    for given in path:
-        if not given.exists():
-            raise FileNotFoundError(2, "no such file or folder", str(given))
+    must_be_there(path)
     if format_ is not None and format_ not in FORMATS:
         raise UsageError("--format", f"one of {', '.join(FORMATS)}")
     imported = _import_all(context, path, format_)

@@ -82,8 +82,7 @@ def _serve(context: Context, address: str, partitions: str) -> None:
         server = serve_health("--serve", address, health)
         up.callback(server.close)
         stop_on_signals(stopping.set)
-        host = address.rpartition(":")[0] or "127.0.0.1"
-        _say(context, f"http://{host}:{server.port}/metrics")
+        _say(context, f"http://{server.host}:{server.port}/metrics")
         _count_on(counting, count, health, stopping)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from foldline.cli.context import Context, redactor_of
+from foldline.cli.context import Context, must_be_there, redactor_of
 from foldline.cli.failures import INTERRUPTED, NO, OK, UsageError
 from foldline.cli.signals import stop_on_signals
 
@@ -51,9 +51,7 @@ def mirror(
 
     if not path and no_hooks:
         raise UsageError("mirror", "a file or a folder, for example ~/.claude/projects")
-    for given in path:
-        if not given.exists():
-            raise FileNotFoundError(2, "no such file or folder", str(given))
+    must_be_there(path)
     interval_ms = POLL_INTERVAL_MS if interval_ms is None else interval_ms
     if not 1 <= interval_ms <= INTERVAL_MAX_MS:
         raise UsageError("--interval-ms", f"1 to {INTERVAL_MAX_MS}")

@@ -214,9 +214,10 @@ def _chosen(named: str, path: Path | None, fields: "Sequence[str]") -> "Policy":
     if path is not None:
         if fields:
             raise UsageError("--set", "a rule without a file; a file says it itself")
-        found = [rule for rule in _rules(path) if rule.name == named]
+        held = _rules(path)
+        found = [rule for rule in held if rule.name == named]
         if not found:
-            names = ", ".join(rule.name for rule in _rules(path))
+            names = ", ".join(rule.name for rule in held)
             raise UsageError("RULE", f"one of {path}: {names}")
         return found[0]
     entry = dict(map(_field, fields))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from foldline.cli.context import Context, chosen
+from foldline.cli.context import Context, chosen, must_be_there
 from foldline.cli.failures import NO, OK, UsageError
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def scan(
 
     if only_files and (session or not file):
         raise UsageError("--only-files", "with --file, and without sessions")
-    for path in file:
-        if not path.exists():
-            raise FileNotFoundError(2, "no such file or folder", str(path))
+    must_be_there(file)
     scanner = Scanner(_redactor(context, rules, betterleaks=betterleaks))
     if not only_files:
         _scan_log(context, scanner, session)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from foldline.cli.clean import padded
+from foldline.projections.metric_names import MICROS
 from foldline.projections.stats_after import AFTER_DENIAL, CALLS_LOOKED_AT
 from foldline.projections.stats_endings import BAD, ENDINGS, GOOD, verdict_of
 from foldline.projections.stats_html import percent, short_number
-from foldline.projections.stats_views import MICROS, by_count
+from foldline.projections.stats_views import by_count
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output

@@ -11,10 +11,7 @@ from typing import BinaryIO
 
 from foldline.cli.failures import UsageError
 from foldline.faults import crash_point
-from foldline.places import sync_folder
-
-FILE_MODE = 0o600
-"""Whoever wrote it may read it, nobody else: it says what a session says."""
+from foldline.places import OWN_FILE, sync_folder
 
 BESIDE = ".foldline-export-"
 """How the name of a file begins that is not whole yet."""
@@ -70,7 +67,7 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
     beside = whole.with_name(BESIDE + secrets.token_hex(8))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with os.fdopen(os.open(beside, flags, FILE_MODE), "wb") as file:
+        with os.fdopen(os.open(beside, flags, OWN_FILE), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
