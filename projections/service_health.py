@@ -1,7 +1,7 @@
 """Routes for whoever runs a node: alive, ready, counted, copied."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from foldline.processors.stored import Problem as StoredProblem
 from foldline.projections.service_access import Admin
-from foldline.projections.service_node import Checkpoint, Node, Serving
+from foldline.projections.service_node import Checkpoint, Node, Serving, where_it_is
 from foldline.projections.service_problems import Problem
 from foldline.projections.views import plain
 
@@ -45,8 +45,8 @@ async def show_health(node: Serving) -> Health:
 @root.get("/readyz", responses={503: {"model": Readiness}}, response_model=Readiness)
 async def show_readiness(node: Serving) -> JSONResponse:
     """Say whether reads are answered: 503 until every partition was read to its end."""
+    ready = not any(waits_of(node))
     standings = node.replicated.standings() if node.replicated else ()
-    ready = not node.stopping and all(standing.caught_up for standing in standings)
     views = [plain(standing) for standing in standings]
     answer = Readiness(ready=ready, partitions=views)
     return JSONResponse(answer.model_dump(), 200 if ready else 503)
@@ -55,8 +55,22 @@ async def show_readiness(node: Serving) -> JSONResponse:
 @root.get("/metrics", response_class=Response)
 async def show_metrics(node: Serving, caller: Admin) -> Response:  # noqa: ARG001 - who may
     """Show what this node counts, for Prometheus."""
+    return Response(metrics_text(node), media_type=CONTENT_TYPE_LATEST)
+
+
+def metrics_text(node: Node) -> bytes:
+    """What a node counts, with its gauges at what is now. Any thread may ask."""
     measure(node)
-    return Response(generate_latest(node.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return generate_latest(node.metrics.registry)
+
+
+def waits_of(node: Node) -> Iterator[str]:
+    """What keeps a node from answering every read; nothing where it does."""
+    if node.stopping:
+        yield "the node is stopping"
+    for standing in node.replicated.standings() if node.replicated else ():
+        if not standing.caught_up:
+            yield where_it_is(standing)
 
 
 def measure(node: Node) -> None:

@@ -13,10 +13,12 @@ from cyclopts import Parameter
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, must_exist
 from foldline.cli.failures import OK, UsageError
+from foldline.cli.health import told_health
 
 if TYPE_CHECKING:
     from foldline.processors.blobs import BlobStore
     from foldline.processors.stored import AuditableLog
+    from foldline.processors.worker_health import Health
     from foldline.projections.service_node import Node
     from foldline.projections.service_replica import ReplicaNode
     from foldline.projections.service_warm import WarmContexts
@@ -43,6 +45,7 @@ def serve(
     partitions: str = "",
     checkpoint: Path | None = None,
     insecure: bool = False,
+    health: str | None = None,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
     """Serve a log over HTTP until SIGTERM or Ctrl-C: reads, streams, appends, approvals.
@@ -58,6 +61,8 @@ def serve(
         partitions: Serve only these of a log on Kafka, as in 0-7.
         checkpoint: Start partitions that are not here yet from the copies in this folder.
         insecure: Serve other machines without tokens. Whoever reaches it may do all.
+        health: Say at HOST:PORT, without a token, under /healthz and /readyz whether
+            it is well, and under /metrics what it counts.
         context: Where to read and write.
     """
     _check_extra()
@@ -66,8 +71,11 @@ def serve(
     port = settings.http_port if port is None else port
     tokens = tokens_of(settings)
     check_host(host, tokens, insecure=insecure)
-    with _node(context, settings, tokens, partitions, checkpoint) as node:
-        _run(context, node, host, port, insecure=insecure)
+    with (
+        told_health("--health", health) as said,
+        _node(context, settings, tokens, partitions, checkpoint) as node,
+    ):
+        _run(context, node, said, host, port, insecure=insecure)
     return OK
 
 
@@ -114,8 +122,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _run(context: Context, node: "Node", host: str, port: int, *, insecure: bool) -> None:
-    from foldline.projections.service_server import server_of  # late: an extra
+def _run(
+    context: Context,
+    node: "Node",
+    health: "Health",
+    host: str,
+    port: int,
+    *,
+    insecure: bool,
+) -> None:
+    from foldline.projections.service_server import server_of, telling  # late: an extra
 
     out = context.out
     with _listening(host, port) as listening:
@@ -131,7 +147,7 @@ def _run(context: Context, node: "Node", host: str, port: int, *, insecure: bool
                 out.remark(_of_operator(node.settings))
             out.flush()
 
-        server = server_of(node, insecure=insecure)
+        server = server_of(node, insecure=insecure, **telling(node, health))
         server.on_started = started
         server.run(sockets=[listening])
 

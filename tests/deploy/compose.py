@@ -11,6 +11,7 @@ import yaml
 ROOT: Final = Path(__file__).resolve().parents[2]
 BASE: Final = ROOT / "docker-compose.yml"
 THREE: Final = ROOT / "docker-compose.three-brokers.yml"
+PROMETHEUS: Final = ROOT / "deploy" / "observability" / "prometheus.yml"
 SCHEMA: Final = Path(__file__).with_name("compose-spec.json")
 """The Compose Specification's own schema, as compose-go v2.16.2 has it: Copyright 2020
 The Compose Specification Authors, Apache-2.0 (this project's LICENSE has its text)."""
@@ -71,6 +72,21 @@ def foldline_commands(service: Service) -> list[list[str]]:
         return [service["command"]]
     (script,) = service["command"]
     return [shlex.split(line)[1:] for line in _LOCAL_COMMANDS.findall(script)]
+
+
+def prometheus_jobs() -> dict[str, dict[str, Any]]:
+    """What Prometheus asks, by the job's name."""
+    config = yaml.safe_load(PROMETHEUS.read_text(encoding="utf-8"))
+    return {job["job_name"]: job for job in config["scrape_configs"]}
+
+
+def asked(job: dict[str, Any]) -> tuple[str, int]:
+    """The service of a job, and its port."""
+    for found in job.get("dns_sd_configs", ()):
+        return found["names"][0], found["port"]
+    (target,) = job["static_configs"][0]["targets"]
+    name, _, port = target.partition(":")
+    return name, int(port)
 
 
 def dockerfile() -> str:

@@ -1,6 +1,7 @@
 """docker-compose.yml: a Compose file, of settings and commands that there are."""
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import pytest
 
 from foldline.cli.app import app
 from foldline.kafka_admin import BROKER_SETTINGS
+from foldline.producers.oversight_file import read_policies
 from foldline.settings import PREFIX, Settings
 from tests.cluster.broker_settings import (
     CONTAINER_CONTROLLER_PORT,
@@ -170,6 +172,15 @@ def test_every_service_gives_up_what_it_does_not_need(
     for service in compose.ours(services).values():
         assert service["read_only"]
         assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - the container's
+
+
+def test_the_rules_that_come_with_it_record_and_do_nothing_else() -> None:
+    (mount,) = [m for m in compose.services()["policies"]["volumes"] if m[0] == "."]
+    path = compose.ROOT / mount.partition(":")[0]
+    held = read_policies(path, load=pytest.fail)
+    given = tomllib.loads(path.read_text(encoding="utf-8"))["rule"]
+    assert [rule.name for rule in held] == [rule["name"] for rule in given]
+    assert {rule["action"] for rule in given} == {"none"}
 
 
 def test_no_secret_is_inside() -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,22 @@ import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from foldline.processors.worker_health import Health
 from foldline.processors.worker_metrics import WorkerMetrics
+from foldline.projections.fleet_states import COMPARISONS
 from foldline.projections.metric_names import (
     CONSUMER,
     COUNTER,
     FAMILIES,
     FLEET,
     HISTOGRAM,
+    is_open,
+    known_word,
 )
 from foldline.projections.service_metrics import Metrics
+from foldline.schemas.verdicts import VERDICT_KINDS
 from tests.deploy import compose
+from tests.deploy.compose import asked, prometheus_jobs
 from tests.deploy.promtool import MISSING, find_promtool
 
 FOLDER = compose.ROOT / "deploy" / "observability"
@@ -29,7 +35,9 @@ DASHBOARDS = sorted((FOLDER / "grafana" / "dashboards").glob("*.json"))
 ALERTS = FOLDER / "alerts.yml"
 GRID = 24
 
-_METRIC = re.compile(r"\bfoldline_[a-z_]+\b")
+_METRIC = re.compile(r"\bfoldline_[a-z0-9_]+\b")
+_SELECTOR = re.compile(r"\b(foldline_[a-z0-9_]+)\{([^}]*)\}")
+_MATCHER = re.compile(r"([a-z_]+)(?:=~|!~|!=|=)\"([^\"]*)\"")
 _SUFFIXES = {COUNTER: ("_total",), HISTOGRAM: ("_bucket", "_sum", "_count")}
 
 every_dashboard = pytest.mark.parametrize("path", DASHBOARDS, ids=lambda p: p.stem)
@@ -45,7 +53,30 @@ def expressions_of(path: Path) -> list[str]:
 
 def alerts() -> list[dict[str, Any]]:
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
-    return [rule for group in groups for rule in group["rules"]]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def words_of(metric: str, label: str) -> Sequence[str] | None:
+    """What a label's value may be, where its words are few; else None."""
+    match metric, label:
+        case "foldline_worker_partitions", "phase":
+            families = WorkerMetrics(list).registry.collect()
+            found = next(family for family in families if family.name == metric)
+            return [sample.labels["phase"] for sample in found.samples]
+        case "foldline_fleet_states_compared_total", "result":
+            return COMPARISONS
+        case "foldline_fleet_loop_verdicts_total", "verdict":
+            return VERDICT_KINDS
+        case _:
+            return None
+
+
+def is_word(metric: str, label: str, word: str) -> bool:
+    family = FAMILIES.get(metric.removeprefix("foldline_").removesuffix("_total"))
+    if family is not None and label in family.labels and not is_open(label):
+        return known_word(family, label, word) == word
+    words = words_of(metric, label)
+    return words is None or word in words
 
 
 def known_metrics() -> set[str]:
@@ -57,7 +88,7 @@ def known_metrics() -> set[str]:
     }
     for registry in (WorkerMetrics(list).registry, Metrics().registry):
         names |= set(_series(generate_latest(registry).decode()))
-    return names
+    return names | set(_series(Health().text().decode()))
 
 
 def _series(text: str) -> Iterator[str]:
@@ -115,6 +146,21 @@ def test_every_metric_that_is_named_is_there(path: Path) -> None:
     assert named - known_metrics() == set()
 
 
+@pytest.mark.parametrize(
+    "path", [*DASHBOARDS, ALERTS, ALERTS.with_suffix(".test.yml")], ids=lambda p: p.name
+)
+def test_every_word_that_is_asked_for_is_one_that_a_label_has(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace('\\"', '"')
+    unknown = [
+        (metric, label, word)
+        for metric, matchers in _SELECTOR.findall(text)
+        for label, words in _MATCHER.findall(matchers)
+        for word in words.split("|")
+        if not is_word(metric, label, word)
+    ]
+    assert unknown == []
+
+
 @every_dashboard
 def test_a_dashboard_can_be_laid_out(path: Path) -> None:
     panels = panels_of(path)
@@ -147,17 +193,33 @@ def test_dashboards_ask_a_source_that_is_provisioned() -> None:
 
 def test_what_prometheus_asks_is_what_compose_starts() -> None:
     services = compose.services()
-    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
-    asked: dict[str, int] = {}
-    for job in config["scrape_configs"]:
-        for found in job.get("dns_sd_configs", ()):
-            asked |= dict.fromkeys(found["names"], found["port"])
-        for found in job.get("static_configs", ()):
-            asked |= {t.split(":")[0]: int(t.split(":")[1]) for t in found["targets"]}
-    for name, port in asked.items():
+    for name, port in map(asked, prometheus_jobs().values()):
         service = services[name]
-        listening = [*service["environment"].values(), *service["command"]]
-        assert any(str(word).endswith(str(port)) for word in listening), name
+        told = {*service["command"], service["environment"].get("FOLDLINE_HEALTH_PORT")}
+        assert {f"0.0.0.0:{port}", str(port)} & told, name
+
+
+def test_everything_that_compose_starts_is_asked_by_prometheus() -> None:
+    running = compose.ours(compose.services()).keys() - {"init"}
+    assert {asked(job)[0] for job in prometheus_jobs().values()} == running
+
+
+def test_what_is_asked_by_its_name_is_started_with_prometheus_or_the_log() -> None:
+    """Its name would not be found where its profile is not started: down for ever."""
+    by_name = [
+        asked(job)[0] for job in prometheus_jobs().values() if "static_configs" in job
+    ]
+    services = compose.services()
+    assert by_name
+    assert all({"core", "obs"} & set(services[name]["profiles"]) for name in by_name)
+
+
+def test_every_job_has_an_alert_that_it_is_down() -> None:
+    down = {"FoldlineWorkerDown", "FoldlineConsumerDown"}
+    expressions = [rule["expr"] for rule in alerts() if rule["alert"] in down]
+    found = [m for e in expressions for m in re.findall(r'job=~?"([^"]+)"', e)]
+    for job in prometheus_jobs():
+        assert any(re.fullmatch(pattern, job) for pattern in found), job
 
 
 def test_spans_go_where_they_are_waited_for() -> None:
@@ -166,6 +228,12 @@ def test_spans_go_where_they_are_waited_for() -> None:
     (sent_to,) = [w for w in compose.services()["traces"]["command"] if "collector" in w]
     takes = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
     assert sent_to == f"http://collector:{takes.rpartition(':')[2]}"
+    assert set(collector["service"]["pipelines"]["traces"]["processors"]) == {
+        "memory_limiter"
+    }
+    exporter = collector["exporters"]["otlp"]
+    for name in ("sending_queue", "retry_on_failure"):  # its 200 is the backend's own
+        assert exporter[name] == {"enabled": False}
     passed_on = collector["exporters"]["otlp"]["endpoint"]
     kept_at = tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
     assert passed_on == f"tempo:{kept_at.rpartition(':')[2]}"

@@ -26,13 +26,16 @@ from tests.cluster.logs import SUBJECTS
 from tests.cluster.processes import Process, free_ports, wait_until
 from tests.cluster.shared import ROOT, Broker
 from tests.deploy import compose
-from tests.deploy.compose import Service
+from tests.deploy.compose import Service, asked, prometheus_jobs
 from tests.otlp_receiver import receiving
 
 READY_TIMEOUT_S = 90
 SCOPES = ("read", "append", "own")
-LISTENING = ("4318", "9463", "9464", "9465", "9466")
-"""Ports of the collector, recovery, metrics, the fleet and traces."""
+LISTENING = ("4318", "8083", "9463", "9464", "9465", "9466", "9467")
+"""Ports of the collector, a read node's health, recovery, metrics, the fleet, traces and
+policies."""
+
+CONSUMERS = ("recovery", "metrics", "fleet", "traces", "policies")
 
 PORTS = ("FOLDLINE_HEALTH_PORT", "FOLDLINE_HTTP_PORT")
 
@@ -61,6 +64,7 @@ class Stand:
             "kafka:9092": broker.bootstrap,
             "registry:8080": registry,
             "/var/lib/foldline": str(folder),
+            "/etc/foldline": str(ROOT / "deploy"),
             "127.0.0.1:8081": f"127.0.0.1:{worker_port}",
             "127.0.0.1:8080": f"127.0.0.1:{read_port}",
         }
@@ -93,6 +97,10 @@ class Stand:
         for there, here in self._words.items():
             text = text.replace(there, here)
         return text
+
+    def port(self, there: str) -> str:
+        """Where a port of the network is on this machine."""
+        return self._ports[there]
 
     def start(self, name: str) -> Process:
         """Start a service that runs on."""
@@ -180,8 +188,7 @@ async def test_init_worker_and_read_node_start_as_they_are_written(stand: Stand)
 def _check_consumers(stand: Stand, stack: ExitStack) -> None:
     """What reads `events` finds the session, and ends when it is told to."""
     collector = stack.enter_context(receiving(port=int(stand.ports["4318"])))
-    names = ("recovery", "metrics", "fleet", "traces")
-    consumers = {name: stand.start(name) for name in names}
+    consumers = {name: stand.start(name) for name in CONSUMERS}
     for name, process in consumers.items():
         stack.callback(process.kill)
         stand.wait_healthy(name, process)
@@ -190,7 +197,16 @@ def _check_consumers(stand: Stand, stack: ExitStack) -> None:
         lambda: COMPLETED in _text_at(address), timeout_s=30, what=lambda: _text_at(address)
     )
     wait_until(lambda: collector.spans, timeout_s=30, what=consumers["traces"].said)
-    assert [process.terminate() for process in consumers.values()] == [0, 0, 0, 0]
+    _check_what_prometheus_asks(stand)
+    assert {process.terminate() for process in consumers.values()} == {0}
+
+
+def _check_what_prometheus_asks(stand: Stand) -> None:
+    """Every one of its jobs gets an answer, without a token."""
+    for job in prometheus_jobs().values():
+        name, port = asked(job)
+        text = _text_at(f"http://127.0.0.1:{stand.port(str(port))}/metrics")
+        assert "foldline_ready" in text, name
 
 
 def _text_at(address: str) -> str:
