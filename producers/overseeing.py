@@ -10,32 +10,48 @@ Any number of these may run beside each other. What one does, in this order:
    former life of this one, has recorded is not recorded twice.
 4. Only then the position is moved. A process that dies in between wants the same again.
 
+A rule that fails on an event is out for that session, and the others go on. The position in
+the file stays before that event: once the rule is mended, it judges from there.
+
 A stop or a word for a turn or call that is over comes too late and is left out, as is any
 for a session that has ended or that another harness runs (mirrored): nobody would heed it.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from foldline.errors import AppendRefusedError, FoldlineError, LogUnavailableError
+from foldline.errors import (
+    AccessRefusedError,
+    AppendRefusedError,
+    EncodeError,
+    FoldlineError,
+)
 from foldline.faults import crash_point
 from foldline.processors.stored import AuditableLog, StoredSession
 from foldline.producers.client import Client, connect
+from foldline.producers.overseen import (
+    RECORDED,
+    REFUSED,
+    TOO_LATE,
+    Done,
+    Look,
+    NotJudged,
+    Told,
+    done_of,
+    too_late,
+)
 from foldline.producers.oversight_positions import OversightPositions
 from foldline.producers.session import View
 from foldline.projections.oversight import Finding, Policy, Wanted, Watching
 from foldline.schemas.envelope import Actor
-from foldline.schemas.events import CancellationRequested, PolicyViolation, type_of
+from foldline.schemas.events import CancellationRequested
 from foldline.schemas.state import ENDED, MIRRORED, SessionState
 from foldline.settings import Settings
 
@@ -48,34 +64,11 @@ KEPT_MAX = 256
 READ_EVENTS = 512
 """How many events are judged before what they asked for is recorded."""
 
-RECORDED = "RECORDED"
-TOO_LATE = "TOO_LATE"
-REFUSED = "REFUSED"
-
 _logger = logging.getLogger("foldline.policies")
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What became of one thing that a rule wanted: RECORDED, TOO_LATE or REFUSED."""
-
-    session_id: str
-    rule: str
-    seq: int
-    event_type: str
-    event_id: str
-    result: str
-    said: str
-    detail: str = ""
-
-
-@dataclass(slots=True)
-class Look:
-    """What one look at all sessions did; `failed` are sessions that a rule failed on."""
-
-    sessions: int = 0
-    done: list[Done] = field(default_factory=list[Done])
-    failed: list[str] = field(default_factory=list[str])
+def _nothing() -> None:
+    pass
 
 
 class Overseer:
@@ -90,6 +83,7 @@ class Overseer:
         settings: Settings,
         tenant: str | None = None,
         mirrored: bool = False,
+        on_session: Callable[[], object] = _nothing,
     ) -> None:
         """Make ready.
 
@@ -100,6 +94,7 @@ class Overseer:
             settings: limits and times.
             tenant: only its sessions; None for all.
             mirrored: violations are recorded in mirrored sessions, too.
+            on_session: called before each part of a session: a long look goes on.
         """
         self._log = log
         self._settings = settings
@@ -109,11 +104,14 @@ class Overseer:
         self._positions = positions
         self._tenant = tenant
         self._mirrored = mirrored
+        self._on_session = on_session
         self._content = any(rule.content for rule in rules)
         self._at = positions.all()
         self._begun_at = -1
         self._kept: OrderedDict[str, Watching] = OrderedDict()
         self._broken: dict[str, int] = {}
+        self._away: set[str] = set()
+        """Sessions that the log gave no answer for: next time the others come first."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,15 +124,18 @@ class Overseer:
     ) -> None:
         await self._entered.aclose()
 
-    async def run(
-        self, stop: asyncio.Event, *, every_ms: int, told: Callable[[Look], None]
-    ) -> None:
+    async def run(self, stop: asyncio.Event, *, every_ms: int, told: Told) -> None:
         """Look again and again, until `stop` is set; a log that is away is waited for."""
         while not stop.is_set():
+            look = Look()
             try:
-                told(await self.look())
-            except LogUnavailableError as error:
-                _logger.warning("policies wait for the log: %s", error)
+                await self._look(look)
+            except FoldlineError as error:
+                if not error.retryable:
+                    raise
+                told(look, error)
+            else:
+                told(look, None)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), every_ms / 1000)
 
@@ -143,16 +144,25 @@ class Overseer:
 
         Raises:
             LogUnavailableError: the log gives no answer; the next look goes on.
+            AccessRefusedError: this runner may not read, or not append.
         """
         look = Look()
+        await self._look(look)
+        return look
+
+    async def _look(self, look: Look) -> None:
+        """What was done is in `look`, also where this raises."""
         for row in await asyncio.to_thread(self._due):
             try:
                 await self._judge(row, look)
-            except LogUnavailableError:
+            except AccessRefusedError:
                 raise
             except FoldlineError as error:
-                self._gave_up(row, look, str(error))
-        return look
+                if error.retryable:
+                    self._away.add(row.session_id)
+                    raise
+                self._gave_up(row, look, error)
+            self._away.discard(row.session_id)
 
     def _due(self) -> list[StoredSession]:
         """1. The sessions with events that were not judged."""
@@ -160,7 +170,8 @@ class Overseer:
         if self._begun_at < 0:
             now = max((row.recorded_at for row in rows), default=0)
             self._begun_at = self._positions.begun_at(now)
-        return [row for row in rows if self._is_due(row)]
+        due = filter(self._is_due, rows)
+        return sorted(due, key=lambda row: row.session_id in self._away)
 
     def _is_due(self, row: StoredSession) -> bool:
         at = self._at.get(row.session_id, 0)
@@ -172,12 +183,12 @@ class Overseer:
             return False
         return at > 0 or row.status not in ENDED or row.recorded_at > self._begun_at
 
-    def _gave_up(self, row: StoredSession, look: Look, why: str) -> None:
+    def _gave_up(self, row: StoredSession, look: Look, error: FoldlineError) -> None:
         """Leave a session until it has a new event; the others go on."""
-        _logger.error("session %s is not judged: %s", row.session_id, why)
+        _logger.error("session %s is not judged", row.session_id, exc_info=error)
         self._kept.pop(row.session_id, None)
         self._broken[row.session_id] = row.seq
-        look.failed.append(row.session_id)
+        look.failed.append(NotJudged(row.session_id, str(error)))
 
     async def _judge(self, row: StoredSession, look: Look) -> None:
         """2 to 4, part by part, up to where the index has the session."""
@@ -185,6 +196,7 @@ class Overseer:
         watching = self._kept.pop(name, None) or Watching(name, self._rules)
         look.sessions += 1
         while watching.seq < row.seq:
+            self._on_session()
             before = watching.seq
             findings = await asyncio.to_thread(self._take, watching, row.seq)
             if watching.seq == before:
@@ -194,12 +206,30 @@ class Overseer:
             if due:
                 look.done += await self._act(row, due)
                 crash_point("CP_POLICIES_AFTER_APPEND")
-            if watching.seq > at:
-                self._at[name] = watching.seq
-                self._positions.put(name, watching.seq)
+            look.failed += self._failed(watching, at)
+            self._move(watching, at)
         self._kept[name] = watching
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
+
+    def _failed(self, watching: Watching, at: int) -> Iterator[NotJudged]:
+        """The rules that failed on an event that is due; it is told once."""
+        name = watching.state.session_id
+        for error in watching.failures.values():
+            if error.seq > at:
+                _logger.error("session %s: %s", name, error, exc_info=error)
+                yield NotJudged(name, str(error), error.rule)
+
+    def _move(self, watching: Watching, at: int) -> None:
+        """4. In the file, not beyond what a rule failed on."""
+        name = watching.state.session_id
+        if watching.seq <= at:
+            return
+        self._at[name] = watching.seq
+        failed = [error.seq - 1 for error in watching.failures.values()]
+        upto = min([watching.seq, *failed])
+        if upto > at:
+            self._positions.put(name, upto)
 
     def _take(self, watching: Watching, upto_seq: int) -> list[Finding]:
         """2. The next events through the rules. Only the session's own: no ancestor's."""
@@ -238,7 +268,7 @@ class Overseer:
     ) -> Done:
         late = too_late(state, finding, wanted)
         if late:
-            return _done(finding, wanted, TOO_LATE, late)
+            return done_of(finding, wanted, TOO_LATE, late)
         event, event_id = wanted.event, wanted.event_id
         try:
             if isinstance(event, CancellationRequested):
@@ -248,66 +278,8 @@ class Overseer:
                 )
             else:
                 await view.append(event, event_id=event_id)
-        except AppendRefusedError as error:
-            return _done(finding, wanted, REFUSED, str(error))
-        except LogUnavailableError:
-            raise
-        except FoldlineError as error:
-            _logger.exception("session %s: %s", finding.session_id, event_id)
-            return _done(finding, wanted, REFUSED, str(error))
-        return _done(finding, wanted, RECORDED)
-
-
-def too_late(state: SessionState, finding: Finding, wanted: Wanted) -> str:
-    """Why nobody would heed this any more, by the state of now; empty where one would."""
-    event = wanted.event
-    if isinstance(event, PolicyViolation):
-        return ""
-    if state.mode == MIRRORED:
-        return "another harness runs the session"
-    if state.ended:
-        return "the session has ended"
-    if not isinstance(event, CancellationRequested):
-        return ""
-    turn = state.turn
-    if event.target == "TURN" and (turn is None or turn.seq > finding.seq):
-        return "the turn has ended"
-    if event.target == "CALL" and event.target_id not in state.calls:
-        return "the call has ended"
-    return ""
-
-
-def _done(finding: Finding, wanted: Wanted, result: str, detail: str = "") -> Done:
-    return Done(
-        session_id=finding.session_id,
-        rule=finding.rule,
-        seq=finding.seq,
-        event_type=type_of(wanted.event),
-        event_id=wanted.event_id,
-        result=result,
-        said=finding.said,
-        detail=detail,
-    )
-
-
-def positions_path(folder: Path, *, log_url: str, rules: Sequence[Policy]) -> Path:
-    """Where the positions of some rules are: one file for each log and set of rules.
-
-    Changed rules have positions of their own: sessions are judged anew by them, and what
-    they want as before was recorded before.
-    """
-    told = "\n".join([log_url, *map(_identity, rules)])
-    name = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return folder / "policies" / f"{name}.db"
-
-
-def _identity(rule: Policy) -> str:
-    """What a rule is, the same in every process."""
-    function = getattr(rule, "function", None)
-    if function is None:
-        return repr(rule)
-    named = [
-        function.__module__,
-        getattr(function, "__qualname__", type(function).__name__),
-    ]
-    return f"{rule.name} {rule.version} {rule.content} {'.'.join(named)}"
+        except (AppendRefusedError, EncodeError) as error:
+            # The log's last word on this event. Whatever else goes wrong may be mended:
+            # it raises, and the position stays.
+            return done_of(finding, wanted, REFUSED, str(error))
+        return done_of(finding, wanted, RECORDED)

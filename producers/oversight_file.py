@@ -41,6 +41,7 @@ A file of policies is TOML:
 A rule that is changed so that it means something else gets a higher `version`.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -78,10 +79,13 @@ _WANTED: Mapping[type, str] = {
     tuple: "{} is a list of texts",
     bool: "{} is true or false",
     str: "{} is a text",
-    float: "{} is a number from 0 on",
-    int: "{} is a whole number from 0 on",
+    float: "{} is a number from {} on",
+    int: "{} is a whole number from {} on",
 }
 """What a field of each type wants."""
+
+_LEAST: Mapping[type, int] = {RepeatedDenial: 1, Loop: 2}
+"""From which `times` on a rule means something; once is no loop. All else is from 0 on."""
 
 _REACTION = frozenset(f.name for f in fields(Reaction))
 _LIMITS = frozenset(f.name for f in fields(Limits))
@@ -178,12 +182,16 @@ def _user_rule(name: str, entry: Mapping[str, Any], policy: str, load: Load) -> 
     if isinstance(found, type) or not callable(getattr(found, "judge", found)):
         problem = f"{entry['use']} is no function (seen, recorded), and has no `judge`"
         raise _MeaninglessError(problem)
+    content = entry.get("content", getattr(found, "content", False))
+    if not isinstance(content, bool):
+        raise _MeaninglessError(_WANTED[bool].format("content"))
     return Rule(
         name,
         getattr(found, "judge", found),
         version=_number(entry.get("version", getattr(found, "version", 1))),
-        content=entry.get("content", getattr(found, "content", False)) is True,
+        content=content,
         policy=policy,
+        made_of=json.dumps([entry["use"], options], default=str, sort_keys=True),
     )
 
 
@@ -224,7 +232,8 @@ def _own_rule(name: str, entry: dict[str, Any], policy: str) -> Policy:
     if missing:
         problem = f"it has no {missing[0]}"
         raise _MeaninglessError(problem)
-    given = {n: _value(f, entry[n]) for n, f in own.items() if n in entry}
+    least = _LEAST.get(made, 0)
+    given = {n: _value(f, entry[n], least=least) for n, f in own.items() if n in entry}
     rule = made(name=name, version=version, policy=policy, **given)
     return replace(rule, reaction=reaction)
 
@@ -256,8 +265,8 @@ def _refuse_others(entry: Mapping[str, Any], known: set[str]) -> None:
         raise _MeaninglessError(problem)
 
 
-def _value(field: Field[Any], value: Any) -> Any:
-    """A value of a field's type."""
+def _value(field: Field[Any], value: Any, *, least: int = 0) -> Any:
+    """A value of a field's type; a number is not below `least`."""
     if get_origin(field.type) is tuple:
         listed: Any = [value] if isinstance(value, str) else value
         texts = cast("list[object]", listed) if isinstance(listed, list) else []
@@ -269,9 +278,9 @@ def _value(field: Field[Any], value: Any) -> Any:
     )
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind in (int, float):
-        fits = is_number and value >= 0 and (kind is float or isinstance(value, int))
+        fits = is_number and value >= least and (kind is float or isinstance(value, int))
     else:
         fits = isinstance(value, kind)
     if not fits:
-        raise _MeaninglessError(_WANTED[kind].format(field.name))
+        raise _MeaninglessError(_WANTED[kind].format(field.name, least))
     return value

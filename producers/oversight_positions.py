@@ -4,11 +4,14 @@ A position is written once everything that was wanted up to it is recorded. One 
 lost only has the session judged again: what was wanted has the same ids.
 """
 
+import hashlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from foldline.places import make_private
+from foldline.projections.oversight import Policy
 
 _MAKE = """
 CREATE TABLE IF NOT EXISTS positions (
@@ -55,3 +58,25 @@ class OversightPositions:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+
+def positions_path(folder: Path, *, log_url: str, rules: Sequence[Policy]) -> Path:
+    """Where the positions of some rules are: one file for each log and set of rules.
+
+    Changed rules have positions of their own: sessions are judged anew by them, and what
+    they want as before was recorded before.
+    """
+    told = "\n".join([log_url, *map(_identity, rules)])
+    name = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return folder / "policies" / f"{name}.db"
+
+
+def _identity(rule: Policy) -> str:
+    """What a rule is, the same in every process."""
+    function = getattr(rule, "function", None)
+    if function is None:
+        return repr(rule)
+    module = getattr(function, "__module__", "")
+    named = getattr(function, "__qualname__", type(function).__name__)
+    made_of = getattr(rule, "made_of", "")
+    return f"{rule.name} {rule.version} {rule.content} {module}.{named} {made_of}"

@@ -116,6 +116,8 @@ class _Walk:
 
     def take(self, recorded: Recorded) -> None:
         findings = self._watching.take(recorded)
+        if self._watching.failures:
+            raise next(iter(self._watching.failures.values()))
         if self._hit is not None:
             self._after(self._hit, recorded)
         for finding in findings:

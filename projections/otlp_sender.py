@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import httpx2
 
-from foldline.errors import TraceExportError
+from foldline.errors import SpansRefusedError, TraceExportError
 from foldline.projections.otlp import Encoder
 from foldline.projections.spans import Span
 
@@ -30,6 +30,11 @@ BACKOFF_MAX_MS = 10_000
 
 _AGAIN = frozenset({429, 502, 503, 504})
 """Statuses after which OTLP has a sender repeat the same request."""
+
+TOO_LARGE = 413
+
+_OF_THESE = frozenset({400, TOO_LARGE, 422})
+"""Statuses that say no to these spans and to no others, as the others from 500 on do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +86,22 @@ class OtlpSender:
         )
 
     def send(self, spans: Sequence[Span]) -> Sent:
-        """Send spans, in as many requests as they need.
+        """Send spans, in as many requests as they need, and as small as they must be.
 
         Raises:
-            TraceExportError: the receiver is away, or will not have them. What was sent
-                before may be there; all of it can be sent again.
+            SpansRefusedError: the receiver will not have these. What was sent before may
+                be there; all of it can be sent again.
+            TraceExportError: it is away, or will have nothing of this sender.
         """
+        try:
+            return self._send(spans)
+        except SpansRefusedError as error:
+            if error.status != TOO_LARGE or len(spans) == 1:
+                raise
+        half = len(spans) // 2
+        return self.send(spans[:half]) + self.send(spans[half:])
+
+    def _send(self, spans: Sequence[Span]) -> Sent:
         sent = Sent(len(spans))
         for body in self._encoder.requests(spans):
             sent += self._post(gzip.compress(body, mtime=0))
@@ -112,12 +127,18 @@ class OtlpSender:
                     return self._taken(answer.content)
                 reason, after_ms = f"status {answer.status_code}", _after_ms(answer)
                 if answer.status_code not in _AGAIN:
-                    raise TraceExportError(self.url, reason, retryable=False)
+                    raise self._refusal(answer.status_code)
             wait_ms = max(after_ms, random.uniform(pause_ms / 2, pause_ms))  # noqa: S311
             if time.monotonic() + wait_ms / 1000 > give_up_s:
                 raise TraceExportError(self.url, reason, retryable=True)
             self._sleep(wait_ms / 1000)
             pause_ms = min(pause_ms * 2, BACKOFF_MAX_MS)
+
+    def _refusal(self, status: int) -> TraceExportError:
+        """What a status means that no repetition changes."""
+        if status in _OF_THESE or status >= 500:  # noqa: PLR2004 - the server's own failures
+            return SpansRefusedError(self.url, status)
+        return TraceExportError(self.url, f"status {status}", retryable=False)
 
     def _taken(self, answer: bytes) -> Sent:
         """What a receiver says that it did not take; an answer in other words is a yes."""

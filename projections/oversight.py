@@ -108,13 +108,18 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule made of a function. `policy` names the set that it belongs to."""
+    """A rule made of a function. `policy` names the set that it belongs to.
+
+    `made_of` says what the function was made of (where it is, and its options): functions
+    that were made of other things are other rules.
+    """
 
     name: str
     function: Judge
     version: int = 1
     content: bool = False
     policy: str = "default"
+    made_of: str = ""
 
     def judge(self, seen: Seen, recorded: Recorded) -> Sequence[Wish]:
         """What is to be recorded about an event."""
@@ -208,6 +213,8 @@ class Watching:
         self._seen = [Seen(self.state, self.meter) for _ in rules]
         self._heard = [0] * len(rules)
         self._ours: set[str] = set()
+        self.failures: dict[int, PolicyRuleError] = {}
+        """Which rules failed here, by their number: these are not asked any more."""
 
     @property
     def seq(self) -> int:
@@ -217,8 +224,7 @@ class Watching:
     def take(self, recorded: Recorded) -> list[Finding]:
         """What the rules want about one more event; nothing about what they wanted.
 
-        Raises:
-            PolicyRuleError: a rule failed, or wants what no rule may want.
+        One that fails, or wants what no rule may want, is out from then on: see `failures`.
         """
         fold_in(self.state, recorded)
         self.meter.take(recorded)
@@ -227,12 +233,22 @@ class Watching:
         return [
             finding
             for number in range(len(self._rules))
-            if (finding := self._judged(number, recorded)) is not None
+            if (finding := self._heard_of(number, recorded)) is not None
         ]
 
     def _is_ours(self, recorded: Recorded) -> bool:
         event_id = recorded.envelope.event_id
         return isinstance(recorded.event, PolicyViolation) or event_id in self._ours
+
+    def _heard_of(self, number: int, recorded: Recorded) -> Finding | None:
+        """What one rule says, unless it failed: it takes no other rule with it."""
+        if number in self.failures:
+            return None
+        try:
+            return self._judged(number, recorded)
+        except PolicyRuleError as error:
+            self.failures[number] = error
+            return None
 
     def _judged(self, number: int, recorded: Recorded) -> Finding | None:
         rule = self._rules[number]

@@ -1,8 +1,8 @@
 """How numbers are spread, in little memory however many there are. Pure.
 
 Numbers go into buckets that are each 9 % wider than the one before, so a quantile is off
-by at most half of that; one of whole numbers is whole. Count, sum, least and most are
-exact.
+by at most half of that; one of whole numbers is whole. Those below LEAST count as 0. Count,
+sum, least and most are exact.
 """
 
 import math
@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 WIDER = 2.0 ** (1 / 8)
 """By which factor a bucket is wider than the one before."""
+
+LEAST = 1e-6
+"""What is less is nothing: of seconds, a microsecond, the finest time that events have."""
 
 _LOG_WIDER = math.log(WIDER)
 
@@ -35,7 +38,7 @@ class Spread:
         self.count += 1
         self.total += value
         self.whole = self.whole and value == int(value)
-        if value < 1:
+        if value < LEAST:
             self.zeros += 1
             return
         power = math.ceil(math.log(value) / _LOG_WIDER - 1e-9)
@@ -79,7 +82,7 @@ class Spread:
         Columns that no whole number fits in are left out where all numbers are whole.
         """
         if self.zeros:
-            yield 0.0, 0.0 if self.whole else 1.0, self.zeros
+            yield 0.0, 0.0, self.zeros
         if not self.buckets:
             return
         first, last = min(self.buckets), max(self.buckets)

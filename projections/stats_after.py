@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from foldline.projections.calls import INTERRUPT_POLICY
 from foldline.projections.spread import Spread
+from foldline.projections.stats_failures import is_service
 from foldline.schemas.events import (
-    AnyEvent,
     CompactionCompleted,
     InputProvided,
     PermissionDenied,
@@ -20,10 +20,12 @@ from foldline.schemas.events import (
     TurnEnded,
     UserMessage,
 )
+from foldline.schemas.recorded import Recorded
 
 ASKED_AGAIN = "ASKED_AGAIN"
 OTHER_CALL = "OTHER_CALL"
 PERSON_SPOKE = "PERSON_SPOKE"
+SERVICE_SPOKE = "SERVICE_SPOKE"
 TURN_ENDED = "TURN_ENDED"
 SESSION_ENDED = "SESSION_ENDED"
 NOTHING = "NOTHING"
@@ -32,6 +34,7 @@ AFTER_DENIAL: dict[str, str] = {
     ASKED_AGAIN: "the same call was asked for again",
     OTHER_CALL: "another call was made",
     PERSON_SPOKE: "a person said something",
+    SERVICE_SPOKE: "a policy or another service said something",
     TURN_ENDED: "the turn ended",
     SESSION_ENDED: "the session ended",
     NOTHING: "nothing; the log ends",
@@ -61,10 +64,10 @@ class Denials:
         self._requests: dict[str, str] = {}
         self._waiting: list[Fingerprint | None] = []
 
-    def take(self, event: AnyEvent) -> None:
+    def take(self, recorded: Recorded) -> None:
         """Take one more event."""
-        match event:
-            case ToolCallRequested():
+        match recorded.event:
+            case ToolCallRequested() as event:
                 self._asked(event)
             case PermissionRequested(request_id=name, call_id=str(call_id)):
                 _keep(self._requests, name, call_id)
@@ -74,7 +77,8 @@ class Denials:
                 call_id = call_id or self._requests.get(name or "", "")
                 self._waiting.append(self._calls.get(call_id))
             case UserMessage() | SteeringReceived() | InputProvided():
-                self._came(PERSON_SPOKE)
+                service = is_service(recorded.envelope.actor)
+                self._came(SERVICE_SPOKE if service else PERSON_SPOKE)
             case TurnEnded():
                 self._came(TURN_ENDED)
             case SessionCompleted() | SessionFailed() | SessionCancelled():

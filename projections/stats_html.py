@@ -129,7 +129,7 @@ def _days(stats: Stats) -> str:
         )
         for begin, verdicts in periods.items()
     ]
-    each = "day" if size == 1 else f"{size} days"
+    each = "a day" if size == 1 else f"{size} days"
     note = f"<p class='note'>A column is {each}. Sessions without a time are left out.</p>"
     return columns("Sessions by when they began", given) + note
 
@@ -155,7 +155,7 @@ def _failures(stats: Stats, clean: Clean) -> str:
         for failure, failed in by_count(stats.failures, lambda one: one.count)
     ]
     heads = ("layer", "what", "times", "sessions", "of these went well")
-    return _table(heads, rows)
+    return _table(heads, rows, texts=2)
 
 
 def _took(stats: Stats) -> Iterable[str]:
@@ -170,7 +170,7 @@ def _took(stats: Stats) -> Iterable[str]:
         for verdict, took in stats.took.items()
         if took.turns.count
     ]
-    yield _table(heads, rows)
+    yield _table(heads, rows, texts=2)
 
 
 def _quantiles(took: Took, name: str) -> Sequence[str]:
@@ -190,7 +190,7 @@ def _histogram(title: str, spread: Spread, style: str) -> str:
         )
         for low, high, count in spread.columns(COLUMNS_SHOWN)
     ]
-    note = "<p class='note'>A column's number is the most in it; each is wider.</p>"
+    note = "<p class='note'>Below a column is the most in it; each is wider.</p>"
     return f"<h3>{escape(title)}</h3>{columns(title, given)}{note}"
 
 
@@ -266,11 +266,12 @@ def _agents(stats: Stats, clean: Clean) -> str:
     return _table(heads, rows)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1) -> str:
+    """A table whose first columns are texts, and all others numbers."""
+    styles = ["text" if number < texts else "" for number in range(len(heads))]
+    head = _cells("th", heads, styles)
     told = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in islice(rows, ROWS_SHOWN)
+        f"<tr>{_cells('td', row, styles)}</tr>" for row in islice(rows, ROWS_SHOWN)
     )
     more = len(rows) - ROWS_SHOWN
     note = f"<p class='note'>and {more:,} more</p>" if more > 0 else ""
@@ -279,6 +280,13 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return (
         "<div class='wide'><table><thead><tr>"
         f"{head}</tr></thead><tbody>{told}</tbody></table></div>{note}"
+    )
+
+
+def _cells(tag: str, texts: Sequence[str], styles: Sequence[str]) -> str:
+    return "".join(
+        f"<{tag} class='{style}'>{escape(text)}</{tag}>"
+        for text, style in zip(texts, styles, strict=True)
     )
 
 

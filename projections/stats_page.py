@@ -17,7 +17,7 @@ margin-top:20px}
 .cards div{background:var(--card);border-radius:8px;padding:12px 14px}
 .cards b{display:block;font-size:22px;font-variant-numeric:tabular-nums}
 .cards span{color:var(--soft);font-size:13px}
-svg{width:100%;height:auto;display:block}
+svg{width:100%;min-width:520px;height:auto;display:block}
 svg text{fill:var(--ink);font-size:13px}svg .number{fill:var(--soft);font-size:12px}
 .axis{stroke:var(--line)}
 .c-good{fill:var(--good)}.c-bad{fill:var(--bad)}.c-open{fill:var(--open)}
@@ -25,11 +25,11 @@ svg text{fill:var(--ink);font-size:13px}svg .number{fill:var(--soft);font-size:1
 .legend span{display:inline-block;width:10px;height:10px;border-radius:2px;
 margin:0 2px 0 10px}
 .k-good{background:var(--good)}.k-bad{background:var(--bad)}.k-open{background:var(--open)}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:14px}
+.wide{overflow-x:auto;margin-top:14px}table{border-collapse:collapse;width:100%;font-size:14px}
 th{color:var(--soft);font-weight:500;text-align:right;white-space:nowrap}
 td{text-align:right;font-variant-numeric:tabular-nums;border-top:1px solid var(--line)}
-th,td{padding:5px 8px}th:first-child,td:first-child,td:nth-child(2):not(:last-child)
-{text-align:left}td:first-child{overflow-wrap:anywhere}
+th,td{padding:5px 8px}.text{text-align:left}
+td.text{min-width:8.5em;max-width:26em;overflow-wrap:anywhere}
 @media print{main{max-width:none}section{break-inside:avoid}}
 """
 """The style sheet of the page."""

@@ -4,6 +4,7 @@ Colours are the page's (CSS classes), so that they follow its light or dark mode
 text is escaped here. A plot says its numbers in its title, too.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,7 +17,7 @@ HEIGHT = 180
 AXIS = 34
 BAR_GAP = 4
 COLUMN_MAX = 44
-TEXT = 64
+TEXT = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def columns(title: str, given: Sequence[Column]) -> str:
     """Columns side by side, each of one or more parts."""
     most = max((sum(v for v, _ in column.parts) for column in given), default=0) or 1
     step = min(WIDTH / max(len(given), 1), COLUMN_MAX)
-    every = max(round((TEXT + 8) / step), 1)
+    every = math.ceil((TEXT + 8) / step)
     parts: list[str] = []
     for number, column in enumerate(given):
         left, top = number * step, float(HEIGHT)
@@ -84,10 +85,11 @@ def columns(title: str, given: Sequence[Column]) -> str:
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
+    """The plot; where the page is too narrow to read it, one moves along it."""
     return (
-        f'<svg role="img" viewBox="0 0 {WIDTH} {height:.0f}" '
+        f'<div class="wide"><svg role="img" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'aria-label="{escape(title, quote=True)}"><title>{escape(title)}</title>'
-        f"{''.join(parts)}</svg>"
+        f"{''.join(parts)}</svg></div>"
     )
 
 

@@ -8,7 +8,7 @@ from foldline.processors.kept import short
 from foldline.projections.spending import Meter, Spent
 from foldline.projections.stats_after import Compactions, CompactionWalk, Denials
 from foldline.projections.stats_endings import ending_of, verdict_of
-from foldline.projections.stats_failures import Failure, failure_of
+from foldline.projections.stats_failures import Failure, Failures
 from foldline.schemas.events import (
     AssistantMessage,
     CompactionCompleted,
@@ -75,6 +75,7 @@ class SessionWalk:
         self._denials = Denials()
         self._compactions = Compactions()
         self._around = CompactionWalk(self._compactions)
+        self._told_failures = Failures()
         self._failures: Counter[Failure] = Counter()
         self._tools: dict[str, ToolTold] = {}
         self._tool_of: dict[str, str] = {}
@@ -84,11 +85,10 @@ class SessionWalk:
 
     def take(self, recorded: Recorded) -> None:
         """Take one more event."""
-        in_turn = self.state.turn is not None
+        failure = self._told_failures.take(recorded, self.state)
         fold_in(self.state, recorded)
         self._meter.take(recorded)
-        self._denials.take(recorded.event)
-        failure = failure_of(recorded.event, in_turn=in_turn)
+        self._denials.take(recorded)
         if failure is not None:
             known = failure in self._failures or len(self._failures) < KINDS_MAX
             self._failures[failure if known else Failure(failure.layer, OTHER)] += 1

@@ -9,17 +9,21 @@ For each session whose events moved on since its position:
 A span that is open is sent once it is over; or, when nothing has happened for a while and
 nobody runs the session, as it stands, with the reason. If it goes on after all it is sent
 again: the same id, better known. So is a span that a late event corrected.
+
+A session that cannot be read, or whose spans the receiver will not have, is named and left
+for a while; the others go on.
 """
 
 import hashlib
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from foldline.errors import LineageError, LogTruncatedError, TraceExportError
+from foldline.errors import UNREADABLE, FoldlineError, SpansRefusedError
 from foldline.processors.stored import AuditableLog, StoredSession
 from foldline.projections.otel_genai import Names
 from foldline.projections.otlp_sender import OtlpSender, Sent
@@ -31,25 +35,36 @@ from foldline.schemas.state import MIRRORED, RUNNING, WAITING_APPROVAL, SessionS
 
 QUIET_MS = 60_000
 """After so long without an event, what is open in a session that nobody runs is sent."""
+LEFT_MS = 300_000
+"""For how long a session is left that could not be read, or that the receiver refused."""
 KEPT_MAX = 256
 """The traces of how many sessions stay in memory; others are built again when needed."""
 
 
 @dataclass(slots=True)
 class Swept:
-    """What one look at all sessions did. `lost` sessions could not be read."""
+    """What one look at all sessions did.
+
+    `lost` sessions could not be read; of `refused` ones the receiver will not have the
+    spans. Both say why.
+    """
 
     sessions: int = 0
     sent: Sent = field(default_factory=Sent)
-    lost: list[str] = field(default_factory=list[str])
+    lost: dict[str, str] = field(default_factory=dict[str, str])
+    refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Told(Protocol):
     """Who hears what the exporter did, and what went wrong that it will try again."""
 
-    def __call__(self, swept: Swept, trouble: TraceExportError | None, /) -> object:
+    def __call__(self, swept: Swept, trouble: FoldlineError | None, /) -> object:
         """Hear of one look."""
         ...
+
+
+def _nothing() -> None:
+    pass
 
 
 class TraceExporter:
@@ -62,6 +77,8 @@ class TraceExporter:
         names: Which version of the conventions.
         content: Whether what was said goes with the spans.
         quiet_ms: See QUIET_MS.
+        left_ms: See LEFT_MS.
+        on_session: Called before each session: a long look goes on.
     """
 
     def __init__(
@@ -73,6 +90,8 @@ class TraceExporter:
         names: Names,
         content: bool = False,
         quiet_ms: int = QUIET_MS,
+        left_ms: int = LEFT_MS,
+        on_session: Callable[[], object] = _nothing,
     ) -> None:
         self._log = log
         self._sender = sender
@@ -80,9 +99,12 @@ class TraceExporter:
         self._names = names
         self._content = content
         self._quiet_ms = quiet_ms
+        self._left_ms = left_ms
+        self._on_session = on_session
         self._kept: OrderedDict[str, Traces] = OrderedDict()
         self._moved_s: dict[str, tuple[int, float]] = {}
         """Of what is not whole: at which seq it was seen first, and when."""
+        self._left_until_s: dict[str, float] = {}
 
     def export(self, *, as_it_stands: bool = False) -> Swept:
         """Look at every session once, and send what is new.
@@ -91,32 +113,63 @@ class TraceExporter:
             as_it_stands: Send open spans too, ended where the log ends.
 
         Raises:
-            TraceExportError: the receiver is away, or refuses. What was sent stays so.
+            TraceExportError: the receiver is away, or will have nothing of this sender.
+                What was sent stays so.
+            LogUnavailableError: the log gives no answer; the same again goes on.
         """
         swept = Swept()
-        for row in self._log.stored_sessions():
-            position = self._positions.get(row.session_id)
-            if position == Position(row.seq, whole=True):
-                continue
-            try:
-                sent = self._export_one(row, position, as_it_stands=as_it_stands)
-            except (LogTruncatedError, LineageError):
-                swept.lost.append(row.session_id)
-                continue
-            swept.sent += sent
-            swept.sessions += sent.spans > 0
+        self._sweep(swept, as_it_stands=as_it_stands)
         return swept
 
     def run(self, stop: Event, *, every_ms: int, told: Told) -> None:
-        """Look again and again until told to stop; an outage is waited for."""
+        """Look again and again until told to stop; an outage is waited for.
+
+        Raises:
+            FoldlineError: one that does not pass, of the receiver or of the log.
+        """
         while not stop.is_set():
+            swept = Swept()
             try:
-                told(self.export(), None)
-            except TraceExportError as error:
-                told(Swept(), error)
+                self._sweep(swept, as_it_stands=False)
+            except FoldlineError as error:
+                told(swept, error)
                 if not error.retryable:
                     raise
+            else:
+                told(swept, None)
             stop.wait(every_ms / 1000)
+
+    def _sweep(self, swept: Swept, *, as_it_stands: bool) -> None:
+        """What was done is in `swept`, also where this raises."""
+        for row in self._log.stored_sessions():
+            self._on_session()
+            name = row.session_id
+            position = self._positions.get(name)
+            if position == Position(row.seq, whole=True) or self._is_left(name):
+                continue
+            try:
+                sent = self._export_one(row, position, as_it_stands=as_it_stands)
+            except UNREADABLE as error:
+                swept.lost[name] = str(error)
+                self._leave(name)
+                continue
+            except SpansRefusedError as error:
+                swept.refused[name] = str(error)
+                self._leave(name)
+                continue
+            swept.sent += sent
+            swept.sessions += sent.spans > 0
+
+    def _leave(self, session_id: str) -> None:
+        self._left_until_s[session_id] = time.monotonic() + self._left_ms / 1000
+
+    def _is_left(self, session_id: str) -> bool:
+        """Whether it is too early to try a session again."""
+        until_s = self._left_until_s.get(session_id)
+        if until_s is not None and time.monotonic() >= until_s:
+            del self._left_until_s[session_id]
+            return False
+        return until_s is not None
 
     def _export_one(
         self, row: StoredSession, position: Position, *, as_it_stands: bool

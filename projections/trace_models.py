@@ -31,6 +31,7 @@ from foldline.projections.spans import (
     Span,
     cut,
 )
+from foldline.projections.spending import PROVIDERS
 from foldline.projections.token_count import input_tokens
 from foldline.projections.trace_board import RETRY, Board
 from foldline.schemas.blocks import Block, text_of
@@ -44,9 +45,6 @@ from foldline.schemas.events import (
     Usage,
     UsageCorrected,
 )
-
-_PROVIDERS = {"claude-code": "anthropic", "codex": "openai"}
-"""Whose API a mirrored harness speaks, where its messages do not say who answered."""
 
 
 @dataclass(slots=True)
@@ -200,7 +198,7 @@ class ModelSpans:
 
     def _named(self, call: Asked) -> None:
         span = call.span
-        provider = call.provider or _PROVIDERS.get(self._board.system, "")
+        provider = call.provider or PROVIDERS.get(self._board.system, "")
         span.set(PROVIDER_NAME, provider)
         span.set(REQUEST_MODEL, call.model)
         span.name = str(cut(f"{CHAT} {call.model}".strip(), NAME_CHARS_MAX))
@@ -210,7 +208,7 @@ class ModelSpans:
         usage, names = call.usage, self._board.names
         if usage is None:
             return
-        provider = call.provider or _PROVIDERS.get(self._board.system, "")
+        provider = call.provider or PROVIDERS.get(self._board.system, "")
         known = usage.input_tokens is not None or usage.cache_read_input_tokens is not None
         whole = input_tokens(usage, provider=provider) if known else None
         for name, count in (

@@ -5,7 +5,7 @@ and trace; a fork's first turn goes back to the turn that it was forked in. Both
 by ids that the events hold, so that the same spans come out whoever reads.
 """
 
-from foldline.errors import SessionTruncatedError
+from foldline.errors import UNREADABLE
 from foldline.processors.lineage import forked_from
 from foldline.processors.log import Log
 from foldline.projections.otel_genai import GENAI_0_1, Names
@@ -60,7 +60,14 @@ def end_reason(log: Log, state: SessionState) -> str:
 
 
 def origin_of(log: Log, state: SessionState) -> Origin:
-    """Where a session's first turn comes from."""
+    """Where a session's first turn comes from; nowhere if what is above cannot be read."""
+    try:
+        return _origin_of(log, state)
+    except UNREADABLE:
+        return Origin()
+
+
+def _origin_of(log: Log, state: SessionState) -> Origin:
     parent_id = state.parent_session_id
     parent = _state_of(log, parent_id, state.tenant) if parent_id else None
     if parent is None:
@@ -77,7 +84,7 @@ def _state_of(log: Log, session_id: str, tenant: str) -> SessionState | None:
     """A session of the same tenant; None where it cannot be read, as if it were not."""
     try:
         state = log.state(session_id)
-    except SessionTruncatedError:
+    except UNREADABLE:
         return None
     return state if state is not None and state.tenant == tenant else None
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NO, OK, UsageError
+from foldline.cli.signals import undone_by_signals
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
@@ -85,6 +86,10 @@ def context_(
         context: Where to read and write.
     """
     wanted = (which or Which()).wanted()
+    if output is not None:
+        from foldline.cli.whole_file import check_place  # late: --help does without
+
+        check_place(output, log_url=context.settings().url)
     with context.reading() as log:
         looking = _Looking(context.out, log, find_session(log, session))
         if request:
@@ -267,7 +272,10 @@ class _Looking:
             self._out.record(view["request"])
 
     def _write(self, output: Path, data: bytes) -> None:
+        from foldline.cli.whole_file import whole_file  # late: --help does without
+
         try:
-            output.write_bytes(data)
+            with undone_by_signals(), whole_file(output) as file:
+                file.write(data)
         except OSError as error:
             raise UsageError("--output", f"a file that can be written: {error}") from error

@@ -73,7 +73,9 @@ def export(
         raise UsageError("--lossy", f"a --format that can lose: {', '.join(SOURCES)}")
     with undone_by_signals(), context.reading() as log:
         if output is not None:
-            _check_place(context, output)
+            from foldline.cli.whole_file import check_place  # late: --help does without
+
+            check_place(output, log_url=context.settings().url)
         session_id = find_session(log, session)
         state = log.state(session_id)
         head = state.seq if state else 0
@@ -87,20 +89,6 @@ def export(
     if output is not None:
         _say(context, wanted, summary)
     return OK
-
-
-def _check_place(context: Context, output: Path) -> None:
-    """Refuse what cannot be written, before any work is done for it, and the log's own.
-
-    Raises:
-        UsageError: that.
-    """
-    from foldline.cli.whole_file import destination  # late: --help does without
-    from foldline.processors.open_log import path_of
-
-    place, own = destination(output), path_of(context.settings().url)
-    if own is not None and place.exists() and place.samefile(own):
-        raise UsageError("--output", f"a file; {output} is the log")
 
 
 class _Export:

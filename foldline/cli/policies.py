@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import NO, OK, UsageError
 from foldline.cli.health import told_health
@@ -15,9 +16,11 @@ from foldline.cli.signals import stop_on_signals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from foldline.errors import FoldlineError
     from foldline.processors.stored import AuditableLog, StoredSession
     from foldline.processors.worker_health import Health
-    from foldline.producers.overseeing import Look, Overseer
+    from foldline.producers.overseeing import Overseer
+    from foldline.producers.overseen import Look
     from foldline.producers.oversight_positions import OversightPositions
     from foldline.projections.oversight import Policy
 
@@ -83,7 +86,7 @@ def run(
     async def go() -> int:
         from foldline.producers.overseeing import Overseer
 
-        with context.writing() as log:
+        with context.writing() as log, told_health("--health", health) as said:
             positions = _positions(context, log, held)
             try:
                 async with Overseer(
@@ -93,11 +96,11 @@ def run(
                     settings=context.settings(),
                     tenant=tenant,
                     mirrored=mirrored,
+                    on_session=said.goes_on,
                 ) as overseer:
-                    with told_health("--health", health) as said:
-                        return await _oversee(
-                            context, overseer, said, every_ms=0 if once else every_ms
-                        )
+                    return await _oversee(
+                        context, overseer, said, every_ms=0 if once else every_ms
+                    )
             finally:
                 positions.close()
 
@@ -117,9 +120,9 @@ async def _oversee(
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     stop_on_signals(lambda: loop.call_soon_threadsafe(stop.set))
 
-    def told(look: "Look") -> None:
-        health.turned()
-        tell(context.out, look)
+    def told(look: "Look", trouble: "FoldlineError | None") -> None:
+        health.turned(*([str(trouble)] if trouble is not None else []))
+        tell(context.out, look, trouble)
 
     await overseer.run(stop, every_ms=every_ms, told=told)
     return OK
@@ -153,7 +156,7 @@ def backtest(
         context: Where to read and write.
     """
     from foldline.cli.moments import moment_us  # late: --help does without
-    from foldline.errors import LogTruncatedError
+    from foldline.errors import UNREADABLE
     from foldline.projections.backtest import Backtest, try_rule
 
     chosen = _chosen(rule, rules, set_)
@@ -169,8 +172,8 @@ def backtest(
             try:
                 events = read(row.session_id)
                 tried = try_rule(row.session_id, events, chosen, since_us=since_us)
-            except LogTruncatedError as error:
-                context.out.remark(f"{row.session_id} is left out: {error}")
+            except UNREADABLE as error:
+                context.out.remark(clean_line(f"{row.session_id} is left out: {error}"))
                 continue
             whole.count(tried)
             if tried.hit is not None:
@@ -253,8 +256,10 @@ def _field(text: str) -> tuple[str, Any]:
 def _positions(
     context: Context, log: "AuditableLog", rules: "Sequence[Policy]"
 ) -> "OversightPositions":
-    from foldline.producers.overseeing import positions_path  # late: see above
-    from foldline.producers.oversight_positions import OversightPositions
+    from foldline.producers.oversight_positions import (  # late: see above
+        OversightPositions,
+        positions_path,
+    )
 
     folder = context.settings().state_dir
     return OversightPositions.open(positions_path(folder, log_url=log.url, rules=rules))

@@ -7,7 +7,8 @@ from foldline.cli.clean import clean_line
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
-    from foldline.producers.overseeing import Look
+    from foldline.errors import FoldlineError
+    from foldline.producers.overseen import Look
     from foldline.projections.backtest import Backtest, Hit
     from foldline.projections.oversight import Policy
     from foldline.projections.spending import Spent
@@ -36,8 +37,8 @@ def show_rule(out: "Output", rule: "Policy") -> None:
     )
 
 
-def tell(out: "Output", look: "Look") -> None:
-    """What a runner did in one look."""
+def tell(out: "Output", look: "Look", trouble: "FoldlineError | None" = None) -> None:
+    """What a runner did in one look, and what it waits for."""
     for done in look.done:
         if out.json:
             out.record(asdict(done))
@@ -48,8 +49,11 @@ def tell(out: "Output", look: "Look") -> None:
             (f"  {done.event_type}  {done.rule} at seq {done.seq}", ""),
             (f"  {clean_line(done.detail or done.said)}", "dim"),
         )
-    for session_id in look.failed:
-        out.remark(f"{session_id}: it could not be judged; see the log of this process")
+    for failed in look.failed:
+        left = f"rule {failed.rule} is out for it" if failed.rule else "it is not judged"
+        out.remark(clean_line(f"{failed.session_id}: {left}: {failed.why}"))
+    if trouble is not None:
+        out.remark(clean_line(f"{trouble}; trying again"))
     out.flush()
 
 

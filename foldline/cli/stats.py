@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, redactor_of
 from foldline.cli.failures import OK, UsageError
+from foldline.cli.signals import undone_by_signals
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 NAME_MAX_CHARS = 80
 """How much of a name that somebody gave is shown."""
+
+HTML = "--html"
 
 PROGRESS_EVERY = 16
 """After how many sessions progress is told."""
@@ -50,6 +53,10 @@ def stats(  # the options of a command
     """
     if csv_ and context.out.json:
         raise UsageError("--csv", "either --csv or --json")
+    if html is not None:
+        from foldline.cli.whole_file import check_place  # late: --help does without
+
+        check_place(html, log_url=context.settings().url, option=HTML)
     if mode is not None and mode.upper() not in ("OWNED", "MIRRORED"):
         raise UsageError("--mode", "OWNED or MIRRORED")
     from foldline.cli.moments import moment_us  # late: --help does without
@@ -95,7 +102,7 @@ def _each(
     since_us: int,
 ) -> "Iterator[Told]":
     """Each session, walked; one whose events cannot be read is named and left out."""
-    from foldline.errors import LogTruncatedError
+    from foldline.errors import UNREADABLE
     from foldline.projections.stats_walk import SessionWalk
 
     rows = [row for row in log.stored_sessions() if wanted(row)]
@@ -107,8 +114,8 @@ def _each(
         try:
             for recorded in log.structure(row.session_id):
                 walk.take(recorded)
-        except LogTruncatedError as error:
-            context.out.remark(f"{row.session_id} is left out: {error}")
+        except UNREADABLE as error:
+            context.out.remark(clean_line(f"{row.session_id} is left out: {error}"))
             continue
         told = walk.told()
         if told.ended_us >= since_us or not told.ended_us:
@@ -153,9 +160,15 @@ def _write_rows(
 def _write_page(
     path: Path, whole: "Stats", clean: Callable[[str], str], about: str
 ) -> None:
+    from foldline.cli.whole_file import whole_file  # late: --help does without
     from foldline.projections.stats_html import page_of
 
-    path.write_text(page_of(whole, clean=clean, about=about), encoding="utf-8")
+    page = page_of(whole, clean=clean, about=about)
+    try:
+        with undone_by_signals(), whole_file(path, option=HTML) as file:
+            file.write(page.encode())
+    except OSError as error:
+        raise UsageError(HTML, f"a file that can be written: {error}") from error
 
 
 def _about(*given: str | None) -> str:

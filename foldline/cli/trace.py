@@ -9,14 +9,14 @@ from cyclopts import Parameter
 
 from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, find_session
-from foldline.cli.failures import OK, UsageError
+from foldline.cli.failures import NO, OK, UsageError
 from foldline.cli.health import told_health
 from foldline.cli.signals import stop_on_signals
 from foldline.errors import SessionNotFoundError
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
-    from foldline.errors import TraceExportError
+    from foldline.errors import FoldlineError
     from foldline.processors.stored import AuditableLog
     from foldline.processors.worker_health import Health
     from foldline.projections.otel_genai import Names
@@ -176,17 +176,20 @@ def _export(
     stop = Event()
     sending = _sender(url, names, stop.wait, follows=follow_ms > 0)
     with context.reading() as log, sending as sender:
-        exporter = _exporter(context, log, sender, names, content=content)
+        exporter = _exporter(
+            context, log, sender, names, content=content, on_session=health.goes_on
+        )
         if not follow_ms:
-            _tell(context.out, exporter.export(as_it_stands=True), url)
-            return OK
+            swept = exporter.export(as_it_stands=True)
+            _tell(context.out, swept, url)
+            return NO if swept.refused else OK
 
-        def tell(swept: "Swept", trouble: "TraceExportError | None") -> None:
+        def tell(swept: "Swept", trouble: "FoldlineError | None") -> None:
             health.turned(*([str(trouble)] if trouble is not None else []))
-            if trouble is not None:
-                context.out.remark(f"{trouble}; trying again")
-            elif swept.sent.spans:
+            if swept.sent.spans or swept.lost or swept.refused:
                 _tell(context.out, swept, url)
+            if trouble is not None and trouble.retryable:
+                context.out.remark(clean_line(f"{trouble}; trying again"))
             context.out.flush()
 
         stop_on_signals(stop.set)
@@ -201,6 +204,7 @@ def _exporter(
     names: "Names",
     *,
     content: bool,
+    on_session: Callable[[], object],
 ) -> "TraceExporter":
     from foldline.projections.trace_export import (  # late: --help does without
         TraceExporter,
@@ -216,12 +220,14 @@ def _exporter(
         content=content,
     )
     positions = TracePositions.open(path)
-    return TraceExporter(log, sender, positions, names=names, content=content)
+    return TraceExporter(
+        log, sender, positions, names=names, content=content, on_session=on_session
+    )
 
 
 def _tell(out: "Output", swept: "Swept", url: str) -> None:
-    for session_id in swept.lost:
-        out.remark(f"{session_id}: its events cannot be read; it is left out")
+    for session_id, why in (swept.lost | swept.refused).items():
+        out.remark(clean_line(f"{session_id} is left out: {why}"))
     if out.json:
         out.record(
             {
@@ -229,7 +235,8 @@ def _tell(out: "Output", swept: "Swept", url: str) -> None:
                 "sessions": swept.sessions,
                 "spans": swept.sent.spans,
                 "rejected": swept.sent.rejected,
-                "lost": swept.lost,
+                "lost": list(swept.lost),
+                "refused": list(swept.refused),
             }
         )
         return

@@ -16,8 +16,28 @@ from foldline.places import OWN_FILE, sync_folder
 BESIDE = ".foldline-export-"
 """How the name of a file begins that is not whole yet."""
 
+OUTPUT = "--output"
 
-def destination(path: Path) -> Path:
+
+def check_place(path: Path, *, log_url: str, option: str = OUTPUT) -> None:
+    """Refuse what cannot be written, before any work is done for it, and the log's own.
+
+    Args:
+        path: what was given.
+        log_url: the log that is read.
+        option: what it was given as, for the message.
+
+    Raises:
+        UsageError: that.
+    """
+    from foldline.processors.open_log import path_of  # late: --help does without
+
+    place, own = destination(path, option=option), path_of(log_url)
+    if own is not None and place.exists() and place.samefile(own):
+        raise UsageError(option, f"a file; {path} is the log")
+
+
+def destination(path: Path, *, option: str = OUTPUT) -> Path:
     """The file that is to be written: the one that a symbolic link names, not the link.
 
     What is no file is never replaced by one.
@@ -33,13 +53,15 @@ def destination(path: Path) -> Path:
         if not whole.parent.is_dir():
             folder = path.parent if not path.is_symlink() else whole.parent
             wanted = f"a file in a folder that is there: {folder}"
-            raise UsageError("--output", wanted) from None
+            raise UsageError(option, wanted) from None
         return whole
     if stat.S_ISDIR(found.st_mode):
-        raise UsageError("--output", f"a file; {path} is a folder")
+        raise UsageError(option, f"a file; {path} is a folder")
     if not stat.S_ISREG(found.st_mode) or _is_stdout(found):
-        wanted = f"a file; for {path}, leave out --output: that is stdout"
-        raise UsageError("--output", wanted)
+        wanted = f"a file of its own, not {path}"
+        if option == OUTPUT:
+            wanted = f"a file; for {path}, leave out {OUTPUT}: that is stdout"
+        raise UsageError(option, wanted)
     return whole
 
 
@@ -52,7 +74,7 @@ def _is_stdout(found: os.stat_result) -> bool:
 
 
 @contextmanager
-def whole_file(path: Path) -> Generator[BinaryIO]:
+def whole_file(path: Path, *, option: str = OUTPUT) -> Generator[BinaryIO]:
     """A file to write into, which gets its name when all is written.
 
     1. Write beside, readable for nobody else, under a name that is nobody's.
@@ -63,7 +85,7 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
         UsageError: as `destination`.
         OSError: it cannot be written.
     """
-    whole = destination(path)
+    whole = destination(path, option=option)
     beside = whole.with_name(BESIDE + secrets.token_hex(8))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:

@@ -19,6 +19,7 @@ from tests import happenings as h
 from tests.cli.conftest import Run
 from tests.cluster.served import served_log
 from tests.cluster.shared import ROOT, Broker
+from tests.serving import people_of, serving_memory
 
 COMMAND = "import sys; from foldline.cli import main; sys.exit(main())"
 
@@ -170,6 +171,27 @@ def test_a_rule_that_fails_ends_a_backtest_and_says_where(run: Run, log: Log) ->
     assert done.code != 0
     assert "failed at seq 1 of" in done.err
     assert log.state("open-1") is not None
+
+
+def test_rules_are_held_to_over_http_as_on_the_log_itself(
+    run: Run, rules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the token's actor; a token that may only read ends the runner."""
+    with serving_memory(people_of(tmp_path)) as served:
+        log = served.node.log
+        story = LogStory(log, session_id="s")
+        story.given(created(), started(), h.request(tool="mail"))
+        arguments = ("policies", "run", "--rules", rules, "--once", "--json")
+        monkeypatch.setenv("FOLDLINE_TOKEN", "fl_looker")
+        refused = run(*arguments, "--log", served.url)
+        assert refused.json()["error"]["kind"] == "AccessRefusedError"
+        monkeypatch.setenv("FOLDLINE_TOKEN", "fl_ann")
+        done = run(*arguments, "--log", served.url)
+        assert [one["result"] for one in done.lines()] == ["RECORDED", "RECORDED"]
+        assert run(*arguments, "--log", served.url).code == 0
+        violated, stopped = list(log.events("s"))[-2:]
+    assert {one.envelope.actor.id for one in (violated, stopped)} == {"ann@example"}
+    assert story.state.calls[h.CALL].cancel_seq == stopped.seq
 
 
 def breaks(_seen: Any, _recorded: Any) -> Any:

@@ -7,18 +7,26 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foldline.errors import UncertainAppendError
+from foldline.errors import (
+    AccessRefusedError,
+    FoldlineError,
+    LogUnavailableError,
+    UncertainAppendError,
+)
 from foldline.processors.listing import LIMITS
 from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
 from foldline.producers.client import connect
-from foldline.producers.overseeing import Look, Overseer, positions_path
-from foldline.producers.oversight_positions import OversightPositions
+from foldline.producers.overseeing import Overseer
+from foldline.producers.overseen import Look
+from foldline.producers.oversight_positions import OversightPositions, positions_path
 from foldline.projections.oversight import Policy, Rule, Seen, Wish, violation
 from foldline.projections.oversight_rules import (
     Budget,
@@ -39,6 +47,7 @@ from foldline.testing import LogStory
 from foldline.testing.samples import created, said, started, told
 from tests import happenings as h
 from tests.harness import QUICK
+from tests.serving import people_of, serving_memory
 
 FORBID = ForbiddenTool("no-deploy", ("deploy",))
 STEER = ForbiddenTool("no-deploy", ("deploy",), reaction=Reaction("STEER"))
@@ -204,8 +213,53 @@ async def test_a_rule_that_fails_keeps_no_other_session_from_being_judged(
     tell(log, "a")
     tell(log, "b")
     done = await look(log, Rule("moody", moody))
-    assert done.failed == ["a"]
+    assert [(one.session_id, one.rule) for one in done.failed] == [("a", "moody")]
     assert [one.session_id for one in done.done] == ["b"]
+
+
+async def test_a_rule_that_fails_takes_no_other_rule_of_its_session_with_it(
+    log: AuditableLog, tmp_path: Path
+) -> None:
+    """It is told at each start; once mended, it judges from where it failed."""
+    mended = False
+
+    def moody(seen: Seen, recorded: Recorded) -> Sequence[Wish]:
+        if isinstance(recorded.event, ToolCallRequested) and not mended:
+            raise ValueError("moody")
+        return FORBID.judge(seen, recorded)
+
+    story, path = tell(log), tmp_path / "positions.db"
+    rules = (Rule("moody", moody), FORBID)
+    for _ in range(2):
+        done = await look(log, *rules, path=path)
+        assert [(one.session_id, one.rule) for one in done.failed] == [("s", "moody")]
+        assert [one.rule for one in done.done] == ["no-deploy"]
+        assert types_of(log)["PolicyViolation"] == 1
+    mended = True
+    story.given(h.request("m:1", tool="deploy"))
+    await look(log, *rules, path=path)
+    found = [r.event for r in log.events("s") if isinstance(r.event, PolicyViolation)]
+    told_of = [(event.rule, event.subject_seq) for event in found]
+    assert told_of == [("no-deploy", 3), ("moody", 3), ("moody", 5), ("no-deploy", 5)]
+    assert (await look(log, *rules, path=path)).done == []
+
+
+async def test_a_runner_that_may_not_append_ends_and_its_position_stays(
+    tmp_path: Path,
+) -> None:
+    """Over HTTP, with a token that may only read; then with one that may append."""
+    path = tmp_path / "positions.db"
+    with serving_memory(people_of(tmp_path)) as served:
+        tell(served.node.log)
+        with (
+            closing(served.log("fl_looker")) as reader,
+            pytest.raises(AccessRefusedError),
+        ):
+            await look(reader, path=path)
+        with closing(served.log("fl_ann")) as writer:
+            assert results(await look(writer, path=path)) == [SAID]
+            assert (await look(writer, path=path)).done == []
+        assert types_of(served.node.log)["PolicyViolation"] == 1
 
 
 async def test_a_rule_that_needs_content_is_given_it(log: AuditableLog) -> None:
@@ -253,18 +307,44 @@ async def test_a_log_that_is_away_is_asked_again(
         return verdicts
 
     monkeypatch.setattr(log, "append", append)
-    stop, looks = asyncio.Event(), list[Look]()
+    stop, troubles, parts = asyncio.Event(), list[bool](), list[int]()
 
-    def tell_and_stop(done: Look) -> None:
-        looks.append(done)
-        stop.set()
+    def tell_and_stop(_done: Look, trouble: FoldlineError | None) -> None:
+        troubles.append(trouble is not None)
+        if trouble is None:
+            stop.set()
 
     positions = OversightPositions.open(Path(":memory:"))
-    async with Overseer(log, [STEER], positions, settings=QUICK) as overseer:
+    async with Overseer(
+        log, [STEER], positions, settings=QUICK, on_session=lambda: parts.append(1)
+    ) as overseer:
         await overseer.run(stop, every_ms=10, told=tell_and_stop)
     positions.close()
-    assert len(looks) == 1
+    assert (troubles, len(parts)) == ([True, False], 2)
     assert (types_of(log)["PolicyViolation"], types_of(log)["SteeringReceived"]) == (1, 1)
+
+
+async def test_a_partition_without_answers_keeps_no_other_session_waiting(
+    log: AuditableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody takes what is appended to the first session."""
+    tell(log, "a")
+    tell(log, "b")
+    whole = log.append
+
+    def append(appends: Sequence[Append]) -> list[Verdict]:
+        if any(one.envelope.session_id == "a" for one in appends):
+            raise LogUnavailableError(log.url, "told to be away")
+        return whole(appends)
+
+    monkeypatch.setattr(log, "append", append)
+    positions = OversightPositions.open(Path(":memory:"))
+    async with Overseer(log, [FORBID], positions, settings=QUICK) as overseer:
+        for _ in range(2):
+            with pytest.raises(LogUnavailableError):
+                await overseer.look()
+    positions.close()
+    assert types_of(log, "b")["PolicyViolation"] == 1
 
 
 def test_positions_are_those_of_a_log_and_of_a_set_of_rules(tmp_path: Path) -> None:
@@ -272,14 +352,16 @@ def test_positions_are_those_of_a_log_and_of_a_set_of_rules(tmp_path: Path) -> N
         return positions_path(tmp_path, log_url=url, rules=rules)
 
     rule = Rule("mine", Budget("b", Limits(turns=1)).judge)
+    other = replace(rule, made_of="other options")
     places = {
+        where("memory:", other),
         where("memory:", FORBID),
         where("memory:", STEER),
         where("memory:", FORBID, STEER),
         where("sqlite:///x", FORBID),
         where("memory:", rule),
     }
-    assert len(places) == 5
+    assert len(places) == 6
     assert where("memory:", FORBID) in places
 
 

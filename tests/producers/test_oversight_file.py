@@ -119,7 +119,8 @@ def test_a_users_rule_is_a_function_or_something_that_judges(tmp_path: Path) -> 
         options = { most = 9 }
         """,
     )
-    assert plain == Rule("plain", quiet, content=True)
+    assert plain == Rule("plain", quiet, content=True, made_of='["mine:quiet", null]')
+    assert made.made_of == '["mine:Counting", {"most": 9}]'
     assert (ready.version, ready.content) == (4, True)
     assert (made.version, made.function.__self__.most) == (3, 9)
 
@@ -143,7 +144,9 @@ MEANINGLESS = {
     f'{RULE}kind = "forbidden-tool"': "it has no tools",
     f'{RULE}kind = "forbidden-tool"\ntools = []': "tools is a list of texts",
     f'{RULE}kind = "forbidden-tool"\ntools = [1]': "tools is a list of texts",
-    f'{RULE}kind = "loop"\ntimes = "3"': "times is a whole number from 0 on",
+    f'{RULE}kind = "loop"\ntimes = "3"': "times is a whole number from 2 on",
+    f'{RULE}kind = "loop"\ntimes = 1': "times is a whole number from 2 on",
+    f'{RULE}kind = "repeated-denial"\ntimes = 0': "times is a whole number from 1 on",
     f'{RULE}kind = "repeated-denial"\nany_call = 1': "any_call is true or false",
     f'{RULE}kind = "loop"\naction = "kill"': "action is one of none, steer, cancel",
     f'{RULE}kind = "loop"\nmessage = 1': "message is a text",
@@ -151,6 +154,7 @@ MEANINGLESS = {
     f'{RULE}use = "mine:number"': "is no function (seen, recorded)",
     f'{RULE}use = "mine:Counting"': "is no function (seen, recorded)",
     f'{RULE}use = "mine:quiet"\ntools = 1': "'tools' means nothing here",
+    f'{RULE}use = "mine:quiet"\ncontent = 1': "content is true or false",
     f'{RULE}use = "mine:Counting"\noptions = 1': "options is no table",
     f'{RULE}use = "mine:Counting"\noptions = {{ least = 1 }}': "unexpected keyword",
     f'{RULE}kind="loop"\n{RULE}kind="loop"': "two rules are called 'r'",

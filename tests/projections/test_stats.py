@@ -9,10 +9,11 @@ import pytest
 from foldline.projections.stats import NAMES_MAX, Stats
 from foldline.projections.stats_after import AFTER_DENIAL
 from foldline.projections.stats_endings import BAD, ENDINGS, GOOD, OPEN
-from foldline.projections.stats_failures import LAYERS, Failure, failure_of
+from foldline.projections.stats_failures import LAYERS, Failure, Failures
 from foldline.projections.stats_html import page_of, short_number
 from foldline.projections.stats_views import COLUMNS, row_of, view_of
 from foldline.projections.stats_walk import KINDS_MAX, SessionWalk, Told
+from foldline.schemas.envelope import Actor
 from foldline.schemas.events import (
     EVENT_TYPES,
     AssistantMessage,
@@ -29,7 +30,7 @@ from foldline.schemas.events import (
 )
 from tests import happenings as h
 from tests.samples import SAMPLES
-from tests.story import Story
+from tests.story import PERSON, Story, Writer
 
 ANSWER = AssistantMessage(message_id="a", blocks=())
 
@@ -120,21 +121,68 @@ FAILURES: list[tuple[KnownEvent, str]] = [
 ]
 
 
+def failure_of(event: KnownEvent, *, story: Story | None = None) -> Failure | None:
+    """What an event says that a person appends to a story, which else is in a turn."""
+    story = story or h.in_turn()
+    last = story.events[-1]
+    person = Actor(kind="PERSON", id="somebody")
+    envelope = last.envelope.model_copy(update={"actor": person})
+    return Failures().take(last._replace(event=event, envelope=envelope), story.state)
+
+
 @pytest.mark.parametrize(("event", "layer"), FAILURES, ids=lambda one: type(one).__name__)
 def test_a_failure_has_a_layer(event: KnownEvent, layer: str) -> None:
-    found = failure_of(event, in_turn=True)
+    found = failure_of(event)
     assert found is not None
     assert found.layer == layer
     assert found.layer in LAYERS
 
 
 def test_a_session_taken_between_two_turns_lost_nobody() -> None:
-    assert failure_of(SessionResumed(reason="r"), in_turn=False) is None
+    assert failure_of(SessionResumed(reason="r"), story=h.session()) is None
 
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
 def test_no_event_of_any_type_breaks_anything(name: str) -> None:
-    failure_of(SAMPLES[name], in_turn=True)
+    failure_of(SAMPLES[name])
+
+
+SERVICE = Writer("policies", 0, "SERVICE")
+
+STOPS = {
+    "PERSON": (PERSON, CancellationRequested(target="TURN")),
+    "POLICY": (SERVICE, CancellationRequested(target="TURN")),
+}
+
+
+@pytest.mark.parametrize("layer", STOPS)
+def test_what_is_stopped_is_stopped_by_whoever_asked(layer: str) -> None:
+    writer, event = STOPS[layer]
+    story = h.running().given(h.model_starts())
+    story.when(event, by=writer)
+    story.given(h.cancelled(), h.model_is_cancelled(), h.turn_ends("ABORTED"))
+    failures = told(story).failures
+    assert {one.kind for one in failures} == {
+        "turn to be stopped",
+        "tool cancelled",
+        "model call cancelled",
+    }
+    assert {one.layer for one in failures} == {layer}
+
+
+def test_what_steering_of_a_policy_interrupts_is_stopped_by_it_in_that_turn_only() -> None:
+    story = h.running()
+    story.when(h.steer(), by=SERVICE)
+    story.given(h.cancelled(), h.turn_ends("ABORTED"), h.turn())
+    story.given(h.request("n:0"), h.start("n:0"), h.cancelled("n:0"))
+    assert [failure.layer for failure in told(story).failures] == ["POLICY", "PERSON"]
+
+
+def test_the_model_call_of_a_lost_owner_was_stopped_by_nobody() -> None:
+    story = h.in_turn().given(h.model_starts())
+    story.take("second", SessionResumed(reason="crash"))
+    story.given(h.model_is_cancelled())
+    assert {failure.layer for failure in told(story).failures} == {"INFRASTRUCTURE"}
 
 
 def test_failures_are_counted_with_the_sessions_that_went_well_all_the_same() -> None:
@@ -171,6 +219,7 @@ AFTER = {
     "ASKED_AGAIN": [h.request("m:1", args_hash="x")],
     "OTHER_CALL": [h.model_starts("m2"), h.request("m:1", args_hash="y")],
     "PERSON_SPOKE": [h.user(), h.request("m:1", args_hash="x")],
+    "SERVICE_SPOKE": [h.request("m:1", args_hash="x")],
     "TURN_ENDED": [h.turn_ends("ABORTED")],
     "SESSION_ENDED": [SessionCancelled(reason="r")],
     "NOTHING": [],
@@ -179,7 +228,10 @@ AFTER = {
 
 @pytest.mark.parametrize("what", AFTER_DENIAL)
 def test_what_came_first_after_a_denial(what: str) -> None:
-    assert told(denied().given(*AFTER[what])).denials == Counter({what: 1})
+    story = denied()
+    if what == "SERVICE_SPOKE":
+        story.when(h.steer("NEXT_TURN"), by=SERVICE)
+    assert told(story.given(*AFTER[what])).denials == Counter({what: 1})
 
 
 def test_calls_around_a_compaction_are_compared() -> None:
@@ -235,6 +287,14 @@ def test_a_row_has_a_cell_for_each_column_and_no_formula() -> None:
     row = row_of(told(h.session(agent="=HYPERLINK(1)")), clean=same)
     assert len(row) == len(COLUMNS)
     assert row[COLUMNS.index("agent")] == "'=HYPERLINK(1)"
+
+
+def some_stats() -> Stats:
+    """Sessions with everything that the page has a plot or a table for."""
+    stats = stats_of(*(story() for story in STORIES.values()), *map(working, range(30)))
+    for what in AFTER_DENIAL:
+        stats.add(told(denied().given(*AFTER[what])))
+    return stats
 
 
 class _Page(HTMLParser):

@@ -3,18 +3,24 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
-from foldline.errors import TraceExportError
+from foldline.errors import (
+    FoldlineError,
+    ReadUnavailableError,
+    SpansRefusedError,
+    TraceExportError,
+)
 from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
 from foldline.projections.otel_genai import GENAI_0_1
 from foldline.projections.otlp import BATCH_SPANS_MAX, Encoder
 from foldline.projections.otlp_sender import OtlpSender, headers_of
 from foldline.projections.spans import Span, SpanRef
-from foldline.projections.trace_export import TraceExporter
+from foldline.projections.trace_export import Swept, TraceExporter
 from foldline.projections.trace_positions import Position, TracePositions
 from foldline.projections.trace_reading import end_reason, take_all, traces_of
 from foldline.schemas.events import (
@@ -26,6 +32,7 @@ from foldline.schemas.events import (
     Usage,
     UsageCorrected,
 )
+from foldline.schemas.state import SessionState
 from tests.cli.conftest import Writer, call, write_open_session
 from tests.otlp_receiver import Receiver, receiving
 from tests.rollouts import Rollout, into_codex
@@ -50,10 +57,10 @@ def sender_to(url: str, **options: Any) -> OtlpSender:
     return OtlpSender(url, encoder, sleep=lambda _: None, **options)
 
 
-def exporter_of(log: AuditableLog, url: str, path: Path) -> TraceExporter:
+def exporter_of(log: AuditableLog, url: str, path: Path, **options: Any) -> TraceExporter:
     positions = TracePositions.open(path / "positions.db")
     sender = sender_to(url, retry_for_ms=0)
-    return TraceExporter(log, sender, positions, names=GENAI_0_1, quiet_ms=0)
+    return TraceExporter(log, sender, positions, names=GENAI_0_1, quiet_ms=0, **options)
 
 
 def spans_of(log: AuditableLog, session_id: str) -> list[Span]:
@@ -134,10 +141,26 @@ def test_an_outage_is_waited_for_and_a_refusal_is_not(
     spans = spans_of(log, "open-1")
     receiver.statuses = [503, 429, 502]
     assert sender_to(receiver.url).send(spans).spans == len(receiver.spans)
-    receiver.statuses = [400]
-    with pytest.raises(TraceExportError, match="400") as refused:
-        sender_to(receiver.url).send(spans)
-    assert not refused.value.retryable
+    for status, kind in ((400, SpansRefusedError), (500, SpansRefusedError), (401, None)):
+        receiver.statuses = [status]
+        with pytest.raises(TraceExportError, match=str(status)) as refused:
+            sender_to(receiver.url).send(spans)
+        assert not refused.value.retryable
+        assert type(refused.value) is (kind or TraceExportError)
+
+
+def test_what_is_too_large_for_a_receiver_is_sent_in_smaller_parts(
+    log: AuditableLog, receiver: Receiver
+) -> None:
+    write_open_session(log, "open-1")
+    spans = spans_of(log, "open-1")
+    receiver.statuses = [413, 413]
+    assert sender_to(receiver.url).send(spans).spans == len(spans)
+    assert set(receiver.spans) == ids_of(spans)
+    assert len(receiver.requests) == 3
+    receiver.statuses = [413]
+    with pytest.raises(SpansRefusedError):
+        sender_to(receiver.url).send(spans[:1])
 
 
 def test_a_receiver_that_is_away_is_an_error_that_may_pass(log: AuditableLog) -> None:
@@ -200,6 +223,64 @@ def test_the_position_stays_where_it_was_when_the_receiver_is_away(
         exporter.export()
     assert exporter.export().sent.spans == 2
     assert set(receiver.spans) == ids_of(spans_of(log, "s"))
+
+
+def test_a_session_whose_spans_are_refused_is_named_and_keeps_no_other_waiting(
+    log: AuditableLog, receiver: Receiver, tmp_path: Path
+) -> None:
+    """It is left for a while, and sent whole once the receiver takes it."""
+    for name in ("a", "b"):
+        a_turn(Writer(log, name), "t1")
+    receiver.statuses = [400]
+    exporter = exporter_of(log, receiver.url, tmp_path)
+    first = exporter.export()
+    assert (list(first.refused), first.sessions) == (["a"], 1)
+    assert exporter.export() == Swept()
+    again = exporter_of(log, receiver.url, tmp_path, left_ms=0).export()
+    assert (again.refused, again.sent.spans) == ({}, 2)
+    assert set(receiver.spans) == ids_of(spans_of(log, "a")) | ids_of(spans_of(log, "b"))
+
+
+def test_a_log_that_is_away_is_waited_for_and_what_was_sent_before_is_told(
+    log: AuditableLog,
+    receiver: Receiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The state of the second session gets no answer at first."""
+    for name in ("a", "b"):
+        a_turn(Writer(log, name), "t1")
+    whole, away = log.state, iter([True])
+
+    def state(session_id: str, **how: Any) -> SessionState | None:
+        if session_id == "b" and next(away, False):
+            raise ReadUnavailableError(log.url, "told to be away")
+        return whole(session_id, **how)
+
+    monkeypatch.setattr(log, "state", state)
+    stop, told, sessions = Event(), list[tuple[int, bool]](), list[int]()
+
+    def tell(swept: Swept, trouble: FoldlineError | None) -> None:
+        told.append((swept.sessions, trouble is not None))
+        if trouble is None:
+            stop.set()
+
+    exporter = exporter_of(
+        log, receiver.url, tmp_path, on_session=lambda: sessions.append(1)
+    )
+    exporter.run(stop, every_ms=1, told=tell)
+    assert told == [(1, True), (1, False)]
+    assert len(sessions) == 4
+
+
+def test_a_receiver_that_will_have_nothing_ends_it(
+    log: AuditableLog, receiver: Receiver, tmp_path: Path
+) -> None:
+    a_turn(Writer(log, "s"), "t1")
+    receiver.statuses = [403]
+    exporter = exporter_of(log, receiver.url, tmp_path)
+    with pytest.raises(TraceExportError, match="403"):
+        exporter.run(Event(), every_ms=1, told=lambda _swept, _trouble: None)
 
 
 def test_an_open_span_is_sent_as_it_stands_and_again_once_it_ended(
