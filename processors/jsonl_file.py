@@ -23,7 +23,7 @@ from foldline.errors import (
     UncertainAppendError,
 )
 from foldline.faults import crash_point
-from foldline.places import OWN_FILE, OWN_FOLDER, sync_folder
+from foldline.places import OWN_FILE, OWN_FOLDER, make_private, sync_folder
 from foldline.processors.admission import RULES_VERSION
 from foldline.processors.batch import Clock
 from foldline.processors.file_lock import forget_when_forked, is_at, lock_within, unlock
@@ -39,8 +39,6 @@ from foldline.processors.jsonl_line import (
 )
 from foldline.processors.jsonl_tail import read_lines, tail_of
 from foldline.schemas.state import FOLD_VERSION
-
-"""The log's file where its URL names a folder."""
 
 HEADER_MAX_BYTES = 4_096
 """The longest first line."""
@@ -270,7 +268,7 @@ def _read_marker(descriptor: int) -> Marker | None:
 
 def _make(path: Path, *, clock: Clock) -> None:
     """Make the file under another name and link it: of two processes one makes it."""
-    path.parent.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
     header = header_line(
         {

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from foldline.places import OWN_FILE, OWN_FOLDER
+from foldline.places import OWN_FILE, make_private
 from foldline.processors.file_lock import forget_when_forked, is_at, try_lock
 
 HOLD_TRIES = 50
@@ -37,7 +37,7 @@ class OwnerLocks:
             if writer in self._held:
                 return True
             try:
-                self._folder.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
+                make_private(self._folder)
                 self._sweep()
                 descriptor = self._acquire(self._path(writer))
             except OSError:

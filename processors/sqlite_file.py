@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from foldline.errors import LogFormatError, LogUnavailableError, NewerFormatError
-from foldline.places import OWN_FILE, OWN_FOLDER, sync_folder
+from foldline.places import OWN_FILE, make_private, sync_folder
 from foldline.processors.admission import RULES_VERSION
 from foldline.schemas.state import FOLD_VERSION
 
@@ -138,7 +138,7 @@ def _make(path: Path, *, url: str, clock: Callable[[], int]) -> None:
     write_ahead = path.with_name(f"{path.name}-wal")
     if write_ahead.exists() and write_ahead.stat().st_size:
         raise LogFormatError(url, f"the database is gone, {write_ahead} is still there")
-    path.parent.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
     try:
         with translated(url):

@@ -7,7 +7,7 @@ from typing import Literal
 from foldline.producers.growing import Growing
 from foldline.producers.positions import Position
 
-Kind = Literal["recorded", "alarm", "failed", "waiting", "back", "hooks"]
+Kind = Literal["recorded", "alarm", "failed", "hooks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,14 @@ class Said:
 class Followed:
     """A file: what it looked like last, how far it is recorded, and itself if it is open.
 
-    `catching_up`: it was not read to its end since it was opened. `in_line`: it waits to be
-    opened. `failed`: why it cannot be followed as it is. `away_since_s`: since when there
-    is no such file.
+    `in_line`: it waits to be opened. `failed`: why it cannot be followed as it is.
+    `away_since_s`: since when there is no such file.
     """
 
     path: Path
     signature: tuple[int, ...] = ()
     position: Position | None = None
     growing: Growing | None = None
-    catching_up: bool = False
     in_line: bool = False
     grown_at_s: float = 0.0
     failed: str = ""
@@ -49,22 +47,18 @@ class Followed:
 
 @dataclass(slots=True)
 class Totals:
-    """What a mirror did so far. `held` files do not say yet of which session they are."""
+    """What a mirror did so far.
+
+    `held` files do not say yet of which session they are. `failed` are files and folders
+    that cannot be followed as they are, and hooks that cannot be recorded: of these,
+    `hooks_refused` were set aside.
+    """
 
     files: int = 0
     held: int = 0
     events: int = 0
     hooks: int = 0
     hooks_waiting: int = 0
+    hooks_refused: int = 0
     alarms: int = 0
     failed: int = 0
-
-
-@dataclass(slots=True)
-class Renamed:
-    """A file whose name is another's by now: where it is, as far as that is known."""
-
-    growing: Growing | None
-    path: Path | None
-    named: Path
-    until_s: float

@@ -34,7 +34,7 @@ from foldline.producers.import_run import Maps, Origin, mirror_for
 from foldline.producers.importing import ImportReport, Piece, pieces_from, read_pieces
 from foldline.producers.mirror import Mirror
 from foldline.producers.openai_agents_state import looks_like_one
-from foldline.producers.positions import Position, fingerprint_of
+from foldline.producers.positions import FINGERPRINT_OF_NOTHING, Position, fingerprint_of
 from foldline.producers.redaction import Redactor
 from foldline.settings import Settings
 
@@ -109,11 +109,11 @@ class Growing:
         self._seen = 0
         self._caught_up = False
         self._record_max_bytes = settings.import_record_max_bytes
+        self._fingerprint = FINGERPRINT_OF_NOTHING
         try:
             self._file: BinaryIO = origin.path.open("rb")
         except OSError as error:
             raise _unreadable(origin.path, error) from error
-        self._fingerprint = fingerprint_of(self._file, 0)
 
     @property
     def told(self) -> claude_code_mapping.Mapping | None:

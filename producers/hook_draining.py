@@ -5,14 +5,16 @@
    without, or that waited HOLD_MAX_S, is put with all that it was told. Others wait, and
    all whose transcript is there and not read to its end.
    The end of a session waits until nothing else of it does.
-3. One that no log takes is set aside; one that another mirror took away is its own.
+3. One that no log takes is set aside; one that another mirror took away is its own. Where
+   the log refuses some of a batch, nothing of it counts: the next time each record
+   goes alone, and it shows which are refused.
 4. After the log's acknowledgement the records are taken away. A crash before that puts
    them again, under the same ids: they are recorded once.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -20,7 +22,6 @@ from typing import Final, Literal
 from foldline.errors import AppendRefusedError, BlobError, FoldlineError, LogError
 from foldline.faults import crash_point
 from foldline.processors.log import Log
-from foldline.producers import spool
 from foldline.producers.claude_code_records import SYSTEM
 from foldline.producers.growing import Growing
 from foldline.producers.hook_facts import (
@@ -32,10 +33,11 @@ from foldline.producers.hook_facts import (
     fact_of,
     meeting,
 )
+from foldline.producers.hook_waiting import Refused, Waiting
 from foldline.producers.import_run import mirror_for
 from foldline.producers.importing import ImportReport
-from foldline.producers.json_fields import as_session_id
 from foldline.producers.mirror import Mirror
+from foldline.producers.prepare import Draft
 from foldline.producers.redaction import Redactor
 from foldline.producers.spool import Spooled
 from foldline.schemas.events import HookRan
@@ -62,56 +64,92 @@ Found = Growing | Literal["not yet"] | None
 Find = Callable[[Path], Found]
 """The transcript of a path, read to its end by now; NOT_YET; None if there is none."""
 
-NO_RECORD = "no record of a hook"
-NO_SESSION = "a hook that names no session"
+NO_MIRROR = "its session is in the log and is no mirror"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A record that was set aside, or cannot even be; and why."""
-
-    path: Path
-    reason: str
-
-
-@dataclass(slots=True)
 class Drained:
-    """What became of the spool: `recorded` and `refused` records, and how many wait."""
+    """What became of the spool: `recorded` records, what was set aside, how many wait.
 
-    recorded: int = 0
-    refused: list[Refused] = field(default_factory=list[Refused])
-    held: int = 0
+    `unread` is what cannot be read, or taken away, by now.
+    """
+
+    recorded: int
+    refused: list[Refused]
+    unread: list[Refused]
+    held: int
+
+
+class _Batch:
+    """What one drain puts into which mirrors, and how it finds transcripts."""
+
+    def __init__(self, log: Log, find: Find, now_us: int, *, each_alone: bool) -> None:
+        self.log = log
+        self.each_alone = each_alone
+        self.now_us = now_us
+        self.put: list[str] = []
+        self.alone: Mirror | None = None  # it knows what the log held when it was made
+        self._find = cache(find)  # many records name the same transcript
+        self._mirrors: dict[int, tuple[Mirror, int]] = {}
+        self._recorded = 0
+
+    def transcript(self, path: str | Path | None) -> Found:
+        """The transcript of a path; None if there is none."""
+        return self._find(Path(path)) if path else None
+
+    def add(self, record_id: str, mirror: Mirror, facts: list[Draft]) -> None:
+        """Put the facts of a record into a mirror."""
+        self._mirrors.setdefault(id(mirror), (mirror, mirror.accepted[HOOK_RAN]))
+        for fact in facts:
+            mirror.put(fact)
+        self.put.append(record_id)
+
+    def add_alone(self, record_id: str, mirror: Mirror, facts: list[Draft]) -> None:
+        """Record the facts of a record by a mirror that is its own."""
+        for fact in facts:
+            mirror.put(fact)
+        mirror.flush()
+        self._recorded += mirror.accepted[HOOK_RAN]
+        self.put.append(record_id)
+
+    def flush(self) -> None:
+        """Record what was put.
+
+        Raises:
+            LogUnavailableError: the log gave no answer.
+            AppendRefusedError, BlobError: the log refused some of it.
+        """
+        for mirror, _ in self._mirrors.values():
+            mirror.flush()
+
+    @property
+    def recorded(self) -> int:
+        """How many hooks of the batch the log took in: none that it had already."""
+        counts = (mirror.accepted[HOOK_RAN] - had for mirror, had in self._mirrors.values())
+        return self._recorded + sum(counts)
 
 
 class HookSpool:
     """The spool of one log, and what of it waits."""
 
     def __init__(self, folder: Path, *, settings: Settings, redactor: Redactor) -> None:
-        self._folder = folder
         self._settings = settings
         self._redactor = redactor
-        self._waiting: dict[str, Spooled] = {}
+        self._waiting = Waiting(folder)
         self._ends: dict[str, int] = {}
         self._before_end: Counter[str] = Counter()
-        self._alone: Mirror | None = None
-        self._odd: dict[str, str] = {}
         self._read_at: dict[str, _Stand] = {}
+        self._recorded = 0  # and not told yet
+        self._suspects: set[str] = set()
+        """A batch that was refused: as long as one of it is there, each record goes alone,
+        so that they come in order, and it shows which is refused."""
 
     def look(self) -> set[Path]:
         """Read what is new; the transcripts that are waited for."""
-        spool.forget_parts(self._folder)
-        known = self._waiting
-        self._waiting = {}
-        there = set(spool.record_ids(self._folder))
-        for record_id in there:
-            if record_id in self._odd:
-                continue
-            found = known.get(record_id) or self._read(record_id)
-            if found is not None:
-                self._waiting[record_id] = found
-        self._odd = {name: why for name, why in self._odd.items() if name in there}
+        there = self._waiting.look()
         self._read_at = {name: at for name, at in self._read_at.items() if name in there}
-        waiting = self._waiting.values()
+        self._suspects &= there
+        waiting = self._waiting.records.values()
         paths = {Path(one.transcript_path) for one in waiting if one.transcript_path}
         agents = {agent_transcript(one) for one in waiting}
         return paths | {path for path in agents if path is not None}
@@ -121,106 +159,92 @@ class HookSpool:
 
         Raises:
             LogUnavailableError: the log gave no answer; nothing was taken away.
+            AppendRefusedError, BlobError: the log refused some of it; nothing was taken
+                away, and the next time it is found out which.
         """
-        done = Drained()
-        put: list[str] = []
-        used: dict[int, tuple[Mirror, int]] = {}
-        self._alone = None  # it knows what the log held when it was made
+        batch = _Batch(log, find, now_us, each_alone=bool(self._suspects))
         self._count()
-        find = cache(find)  # many records name the same transcript
-        for record_id, spooled in self._in_order():
-            mirror = self._tried(log, record_id, spooled, find, now_us)
-            if mirror is not None:
-                put.append(record_id)
-                used.setdefault(id(mirror), (mirror, mirror.accepted[HOOK_RAN]))
-                del self._waiting[record_id]
-        for mirror, before in used.values():
-            mirror.flush()
-            done.recorded += mirror.accepted[HOOK_RAN] - before
+        try:
+            for record_id, spooled in self._in_order():
+                self._try(batch, record_id, spooled)
+            batch.flush()
+        except (AppendRefusedError, BlobError):
+            self._suspects.update(batch.put)
+            raise
+        finally:
+            self._recorded += batch.recorded
         crash_point("CP_SPOOL_AFTER_RECORDED")
-        for record_id in put:
-            spool.take_away(self._folder, record_id)
-        self._set_aside(done)
-        done.held = len(self._waiting)
-        return done
+        self._waiting.take_away(batch.put)
+        recorded, self._recorded = self._recorded, 0
+        return Drained(
+            recorded,
+            refused=self._waiting.set_aside(),
+            unread=self._waiting.unread(),
+            held=len(self._waiting.records),
+        )
 
     # --- one record ------------------------------------------------------------------
 
-    def _read(self, record_id: str) -> Spooled | None:
-        """A record without its content, which is read again when it is wanted."""
+    def _try(self, batch: _Batch, record_id: str, spooled: Spooled) -> None:
+        """Put a record, or leave it; a bad one stops no other."""
         try:
-            read = spool.read(self._folder, record_id)
+            if self._goes(batch, record_id, spooled):
+                del self._waiting.records[record_id]
         except FileNotFoundError:
-            return None  # another mirror has it
+            del self._waiting.records[record_id]  # another mirror has it
         except OSError as error:
-            self._odd[record_id] = str(error)
-            return None
-        if read is None:
-            self._odd[record_id] = NO_RECORD
-            return None
-        if not as_session_id(read.session_id):
-            self._odd[record_id] = NO_SESSION
-            return None
-        return replace(read, content="")
+            self._before_end[spooled.session_id] += 1  # the end waits for it, too
+            self._waiting.leave(record_id, error)
+        except LogError:
+            raise  # not about this record
+        except (AppendRefusedError, BlobError) as error:
+            if not batch.each_alone:
+                self._suspects.add(record_id)
+                raise  # not about this record alone
+            self._waiting.refuse(record_id, _said(error))
+        except (FoldlineError, ValueError, TypeError) as error:
+            self._waiting.refuse(record_id, _said(error))
 
-    def _tried(
-        self, log: Log, record_id: str, spooled: Spooled, find: Find, now_us: int
-    ) -> Mirror | None:
-        """Give a record to a mirror, or leave it; a bad one stops no other."""
-        try:
-            return self._put(log, record_id, spooled, find, now_us)
-        except FileNotFoundError:
-            del self._waiting[record_id]  # another mirror has it
-        except (AppendRefusedError, BlobError, LogError):
-            raise  # not about this record alone
-        except (FoldlineError, OSError, ValueError, TypeError) as error:
-            del self._waiting[record_id]
-            self._odd[record_id] = f"{type(error).__name__}: {error}"
-        return None
+    def _goes(self, batch: _Batch, record_id: str, spooled: Spooled) -> bool:
+        """Put a record into a mirror, unless it has to wait; whether it was put."""
+        growing = batch.transcript(spooled.transcript_path)
+        agent = batch.transcript(agent_transcript(spooled))
+        if isinstance(growing, str) or isinstance(agent, str):  # NOT_YET
+            return False
+        met = self._meeting(record_id, spooled, growing, agent)
+        if not self._may_go(spooled, met, batch.now_us):
+            return False
+        whole = self._waiting.whole(record_id)
+        facts = [fact_of(record_id, whole, met)]
+        if not _knows(growing, spooled.session_id):
+            growing = None
+            facts.insert(0, creation_of(record_id, whole))
+        return self._put(batch, record_id, facts, growing)
 
-    def _set_aside(self, done: Drained) -> None:
-        """Put what no log takes out of the way, and say so; once where that fails."""
-        for record_id, reason in self._odd.items():
-            if not reason:
-                continue  # said before
-            try:
-                path = spool.set_aside(self._folder, record_id)
-            except FileNotFoundError:
-                continue  # another mirror was first
-            except OSError as error:
-                refused = Refused(self._folder / record_id, f"{reason}; {error}")
-            else:
-                refused = Refused(path, reason)
-            done.refused.append(refused)
-        self._odd = dict.fromkeys(self._odd, "")
+    def _put(
+        self, batch: _Batch, record_id: str, facts: list[Draft], growing: Growing | None
+    ) -> bool:
+        """Put facts into the mirror of their transcript, or into one beside it.
+
+        Where each goes alone, into a mirror of their own, at once.
+        """
+        if batch.each_alone:
+            mirror = self._mirror(batch.log)
+        elif growing is not None:
+            mirror = growing.mirror
+        else:
+            mirror = batch.alone = batch.alone or self._mirror(batch.log)
+        if mirror.is_closed(facts[0].envelope.session_id):
+            self._waiting.refuse(record_id, NO_MIRROR)
+            return False
+        add = batch.add_alone if batch.each_alone else batch.add
+        add(record_id, mirror, facts)
+        return True
 
     def _in_order(self) -> list[tuple[str, Spooled]]:
         """What waits, oldest first, the ends of sessions last."""
-        return sorted(
-            self._waiting.items(), key=lambda item: (item[1].hook == SESSION_END, item[0])
-        )
-
-    def _put(
-        self, log: Log, record_id: str, spooled: Spooled, find: Find, now_us: int
-    ) -> Mirror | None:
-        """Give a record to a mirror; None if it has to wait."""
-        growing = find(Path(spooled.transcript_path)) if spooled.transcript_path else None
-        agent = find(path) if (path := agent_transcript(spooled)) is not None else None
-        if isinstance(growing, str) or isinstance(agent, str):  # NOT_YET
-            return None
-        met = self._meeting(record_id, spooled, growing, agent)
-        if not self._may_go(spooled, met, now_us):
-            return None
-        whole = spool.read(self._folder, record_id) or spooled
-        fact = fact_of(record_id, whole, met)
-        told = growing.told if growing is not None else None
-        if growing is not None and told is not None and told.knows(spooled.session_id):
-            growing.mirror.put(fact)
-            return growing.mirror
-        alone = self._alone = self._alone or self._mirror(log)
-        alone.put(creation_of(record_id, whole))
-        alone.put(fact)
-        return alone
+        waiting = self._waiting.records.items()
+        return sorted(waiting, key=lambda item: (item[1].hook == SESSION_END, item[0]))
 
     def _meeting(
         self,
@@ -237,7 +261,7 @@ class HookSpool:
         stand = (id(growing), growing.offset)
         if self._read_at.get(record_id) == stand:
             return Met(there=False)
-        whole = spool.read(self._folder, record_id) or spooled
+        whole = self._waiting.whole(record_id)
         met = meeting(whole, told, by_agent, self._redact)
         if not met.there:
             self._read_at[record_id] = stand
@@ -265,13 +289,25 @@ class HookSpool:
             if one.hook == SESSION_END
         }
         self._before_end = Counter(
-            one.session_id for one in self._waiting.values() if one.hook != SESSION_END
+            one.session_id
+            for one in self._waiting.records.values()
+            if one.hook != SESSION_END
         )
 
     def _mirror(self, log: Log) -> Mirror:
         """A mirror for sessions whose transcripts are not there."""
-        report = ImportReport(path=str(self._folder), system=SYSTEM)
+        report = ImportReport(path=str(self._waiting.folder), system=SYSTEM)
         return mirror_for(log, report, settings=self._settings, redactor=self._redactor)
 
     def _redact(self, text: str) -> str:
         return self._redactor.redact_text(text)[0]
+
+
+def _knows(growing: Growing | None, session_id: str) -> bool:
+    """Whether a transcript told of a session."""
+    told = growing.told if growing is not None else None
+    return told is not None and told.knows(session_id)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

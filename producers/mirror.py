@@ -103,6 +103,10 @@ class Mirror:
         session = self._session(session_id)
         return session.unseen.get(_number(event_id)) or session.head + 1
 
+    def is_closed(self, session_id: str) -> bool:
+        """Whether a session is in the log and is no mirror: nothing of it is recorded."""
+        return self._session(session_id).closed
+
     @property
     def heads(self) -> dict[str, int]:
         """Where each session stands that was written to or looked at."""
@@ -208,8 +212,13 @@ class Mirror:
         ]
 
     def _answered(self, waiting: list[Prepared], verdicts: list[Verdict]) -> list[Prepared]:
-        """Take the answers in; what has to be sent again because others append too."""
+        """Take the answers in; what has to be sent again because others append too.
+
+        Raises:
+            AppendRefusedError: the first that was refused; the others are counted.
+        """
         again: list[Prepared] = []
+        refused: AppendRefusedError | None = None
         heads: dict[str, int] = {}
         shared: set[str] = set()
         for prepared, verdict in zip(waiting, verdicts, strict=True):
@@ -223,9 +232,11 @@ class Mirror:
             elif verdict.kind == kinds.TOO_OLD:
                 again.append(prepared)
             elif verdict.kind not in (kinds.DUPLICATE, kinds.EXISTS):
-                raise _refused(prepared, verdict)
+                refused = refused or _refused(prepared, verdict)
             if verdict.kind != kinds.ACCEPTED or verdict.seq != before + 1:
                 shared.add(verdict.session_id)
+        if refused is not None:
+            raise refused
         for session_id, head in heads.items():
             self._sessions[session_id].known = self._sessions[session_id].head = head
         return self._resynced(shared, again) if shared else again

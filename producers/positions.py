@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,9 @@ still the same up to there."""
 
 SESSIONS_LISTED_MAX = 100_000
 """How many sessions of the log positions are compared with; of others files are read."""
+
+FINGERPRINT_OF_NOTHING = hashlib.sha256().hexdigest()
+"""What `fingerprint_of` gives for no bytes at all."""
 
 FORMAT = 1
 """Positions of another format are not looked at."""
@@ -121,8 +125,11 @@ def still_holds(position: Position, path: Path) -> bool:
 
 
 def moved_to(position: Position, folder: Path) -> Path | None:
-    """Where in its folder a file is by now that was renamed; None if it is not there."""
-    with os.scandir(folder) as entries:
+    """Where in its folder a file is by now that was renamed.
+
+    None if it is not there, or nobody can tell: the folder may be gone, too.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.inode() == position.inode and entry.is_file():
                 path = folder / entry.name

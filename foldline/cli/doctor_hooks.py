@@ -24,7 +24,8 @@ from foldline.producers.spool import (
 from foldline.projections.views import iso_time
 
 LATE_S = HOLD_MAX_S + 600
-"""No record waits so long where a mirror runs: it holds none for longer than HOLD_MAX_S."""
+"""No record waits so long where a mirror runs, unless its transcript is there and not read
+to its end: a mirror holds the others no longer than HOLD_MAX_S."""
 
 NEARLY_FULL = 0.75
 """A spool that is full to this part is soon one that takes nothing more in."""
@@ -120,7 +121,10 @@ def _waiting(held: _Spool, folder: Path) -> Finding:
     age_s = max(0.0, time.time() - min(held.waiting))
     detail = f"{count} hooks wait in {folder}, {size}, for up to {age_s:,.0f} s"
     if age_s > LATE_S:
-        advice = "nothing takes them: run `foldline mirror` with this log"
+        advice = (
+            "nothing takes them, or their transcript is not read to its end: run `foldline "
+            "mirror` with this log, and see what it says of the transcript"
+        )
         return Finding("hooks", WARNING, detail, advice)
     return Finding("hooks", OK, f"{detail}; `foldline mirror` records them")
 

@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -14,6 +15,7 @@ from foldline.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from foldline.cli.output import Output
+    from foldline.processors.log import Log
     from foldline.producers.followed import Said, Totals
     from foldline.producers.mirroring import Mirroring
 
@@ -38,7 +40,8 @@ def mirror(
     that it names are followed: without PATH, only those. With --json an object per line:
     `kind` (ready, recorded, alarm, failed, hooks, waiting, back, done). Exit code 1 if a
     file shrank or was rewritten: both are kept, and somebody should look. With --once also
-    1 if a file could not be followed, and 130 if it was stopped before its end.
+    1 if a file could not be followed or a hook not be recorded, and 130 if it was stopped
+    before its end.
 
     Args:
         path: Files, or folders in which every *.jsonl is followed, new ones too.
@@ -65,7 +68,11 @@ def mirror(
 
 
 class _Running:
-    """The mirror of one command, made again each time that its log comes back."""
+    """The mirror of one command, and what it says while its log is away.
+
+    Log and mirror are made once, as soon as the log answers. Where it is away after that,
+    the same mirror goes on when it is back: what was under way begins anew.
+    """
 
     def __init__(self, context: Context, paths: tuple[Path, ...], *, hooks: bool) -> None:
         self._context = context
@@ -84,16 +91,13 @@ class _Running:
 
     def once(self) -> "Totals":
         """Record everything that is there by now."""
-        with self._context.writing() as log:
-            mirroring = self._mirroring(log)
-            try:
-                while mirroring.round():
-                    if self._stopping.is_set():
-                        self.cut_short = True
-                        break
-                    self._show_progress(mirroring)
-            finally:
-                mirroring.close()
+        with ExitStack() as opened:
+            mirroring = self._begun(opened)
+            while mirroring.round():
+                if self._stopping.is_set():
+                    self.cut_short = True
+                    break
+                self._show_progress(mirroring)
         return mirroring.totals
 
     def until_stopped(self, interval_ms: int) -> "Totals":
@@ -105,14 +109,12 @@ class _Running:
         """
         from foldline.errors import FoldlineError  # late: see above
 
-        log = mirroring = None
-        try:
+        mirroring = None
+        with ExitStack() as opened:
             while not self._stopping.is_set():
                 try:
-                    if log is None:
-                        log = self._opened()
                     if mirroring is None:
-                        mirroring = self._mirroring(log)
+                        mirroring = self._begun(opened)
                     more = mirroring.round()
                     self._say_running(mirroring)
                 except FoldlineError as error:
@@ -123,20 +125,17 @@ class _Running:
                 self._show_progress(mirroring)
                 if not more:
                     self._stopping.wait(interval_ms / 1000)
-        finally:
-            if mirroring is not None:
-                mirroring.close()
-            if log is not None:
-                log.close()
         return mirroring.totals if mirroring is not None else _nothing()
 
-    def _opened(self) -> Any:
-        from foldline.processors.open_log import open_log  # late: see above
+    def _begun(self, opened: ExitStack) -> "Mirroring":
+        """A log that is open, and its mirror; both are closed with the stack."""
+        with ExitStack() as tried:
+            mirroring = self._mirroring(tried.enter_context(self._context.writing()))
+            tried.callback(mirroring.close)
+            opened.push(tried.pop_all())
+        return mirroring
 
-        settings = self._context.settings()
-        return open_log(settings.url, settings=settings)
-
-    def _mirroring(self, log: Any) -> "Mirroring":
+    def _mirroring(self, log: "Log") -> "Mirroring":
         from foldline.producers.mirroring import Mirroring  # late: see above
         from foldline.producers.spool import spool_of
 
@@ -220,7 +219,7 @@ def _show(out: "Output", said: "Said") -> None:
         case "alarm":
             out.line(("  ALARM ", "red"), (f"{path}: {clean_line(said.detail)}", ""))
         case _:
-            out.remark(f"cannot follow {path}: {said.detail}")
+            out.remark(f"cannot follow {path}: {clean_line(said.detail)}")
 
 
 def _line_of(totals: "Totals") -> str:
@@ -243,7 +242,8 @@ def _rest_of(totals: "Totals") -> str:
         (totals.hooks, "hooks"),
         (totals.hooks_waiting, "hooks wait for their transcript"),
         (totals.held, "files do not say yet what they are"),
-        (totals.failed, "files cannot be followed"),
+        (totals.failed - totals.hooks_refused, "files cannot be followed"),
+        (totals.hooks_refused, "hooks cannot be recorded"),
         (totals.alarms, "alarms"),
     )
     said = "".join(f", {count:,} {name}" for count, name in counts if count)

@@ -17,6 +17,7 @@ from foldline.cli import main
 from foldline.processors.open_log import open_log
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_key import key_of_log
+from foldline.producers.spool import make_spool, spool_of
 from tests.mirrors import RUN, Follower, append, foldline, imported
 from tests.transcripts import SESSION, Transcript, called, line_of
 
@@ -103,6 +104,23 @@ def test_once_ends_with_1_where_a_file_could_not_be_followed(
     done = run("mirror", str(tmp_path / "list.jsonl"), "--once", "--no-hooks")
     assert done.code == 1
     assert "cannot follow" in done.err
+
+
+def test_once_ends_with_1_where_a_hook_was_set_aside(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told as `failed`, and counted as that."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    url = f"sqlite:///{tmp_path}/s.db"
+    folder = spool_of(url)
+    make_spool(folder)
+    (folder / "1.json").write_text("{}")
+    done = run("mirror", "--once", "--json", "--log", url)
+    failed, last = [json.loads(line) for line in done.out.splitlines()]
+    assert (failed["kind"], failed["path"]) == ("failed", str(folder / "1.refused"))
+    assert (last["failed"], last["hooks_refused"], done.code) == (1, 1, 1)
+    (folder / "2.json").write_text("{}")
+    assert "1 hooks cannot be recorded" in run("mirror", "--once", "--log", url).out
 
 
 def test_once_ends_with_130_where_it_was_stopped_before_its_end(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from foldline.settings import Settings
 def test_a_new_log_and_its_blobs_are_readable_by_their_owner_only(
     tmp_path: Path, kind: str
 ) -> None:
-    """Also where the umask would let everybody read."""
+    """Also where the umask would let everybody read; so is every folder made for it."""
     folder = tmp_path / "new"
-    log = open_log(f"{kind}:///{folder / 'sessions.db'}", settings=Settings())
+    path = folder / "deep/er/sessions.db"
+    log = open_log(f"{kind}:///{path}", settings=Settings())
     try:
         log.blobs.put(b"a secret" * 10_000)
         log.leases.renew("s", epoch=1, writer="w", ttl_ms=1_000)

@@ -4,95 +4,25 @@ import json
 import os
 import signal
 import stat
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from foldline.errors import RedactionError
 from foldline.places import own_url
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
 from foldline.producers import hook_draining, spool
 from foldline.producers.hook import HOOKS, TOLD_MAX_BYTES, settings_of
-from foldline.producers.hook_draining import HookSpool
 from foldline.producers.hook_spooling import keep
-from foldline.producers.redaction import Redactor
+from foldline.producers.redaction_file import SETTING, redactor_with
 from foldline.producers.redaction_key import key_of_log
 from foldline.producers.spool import make_spool, spool_of
 from foldline.schemas.blocks import text_of
-from foldline.schemas.events import HookRan, SessionCreated, ToolCallRequested
-from tests.mirrors import Follower, append, foldline, follow_once, imported, live
-from tests.transcripts import SESSION, Json, Transcript, line_of, tool_use
-
-TOKEN = "ghp_" + "aB3dE5gH7jK9" * 3
-AT_US = 1_800_000_000_000_000
-LATER_US = AT_US + 10 * hook_draining.HOLD_MAX_S * 1_000_000
-
-
-class Harness:
-    """A harness that writes a transcript and runs its hooks, in whatever order."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
-        self.url = f"sqlite:///{folder}/s.db"
-        self.follower = Follower(folder, open_log(self.url), spool_of(self.url))
-        self.follower.redactor = Redactor(key_of_log(self.url))
-        self.follower.start()
-        self.script = Transcript()
-        self.at_us = AT_US
-        self.monkeypatch = monkeypatch
-        self.is_at(AT_US + 1_000_000)
-
-    def is_at(self, now_us: int) -> None:
-        """Let the mirror's clock say this."""
-        self.monkeypatch.setattr("time.time_ns", lambda: now_us * 1000)
-
-    def hook(self, name: str, **fields: Any) -> None:
-        told = {
-            "session_id": SESSION,
-            "transcript_path": str(self.follower.path()),
-            "cwd": "/home/somebody/project",
-            "hook_event_name": name,
-        } | fields
-        self.at_us += 1_000
-        keep(
-            json.dumps(told).encode(),
-            at_us=self.at_us,
-            url=self.url,
-            told_max_bytes=TOLD_MAX_BYTES,
-        )
-
-    def write(self, *records: Json) -> None:
-        for record in records:
-            append(self.follower.path(), line_of(record))
-
-    @property
-    def waiting(self) -> int:
-        return len(list(spool.record_ids(spool_of(self.url))))
-
-    def hooks(self) -> list[HookRan]:
-        events = self.follower.log.events(SESSION)
-        return [one.event for one in events if isinstance(one.event, HookRan)]
-
-    def without_hooks(self) -> list[Any]:
-        """What the session holds beside them."""
-        return [
-            (one.envelope.event_id, one.event)
-            for one in self.follower.log.events(SESSION)
-            if not isinstance(one.event, HookRan)
-        ]
-
-
-@pytest.fixture
-def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
-    made = Harness(tmp_path, monkeypatch)
-    yield made
-    made.follower.mirroring.close()
-    made.follower.log.close()
-
+from foldline.schemas.events import SessionCreated, ToolCallRequested
+from tests.hooked import AT_US, LATER_US, TOKEN, Harness, play
+from tests.mirrors import Follower, foldline, follow_once, imported, live
+from tests.transcripts import SESSION, Transcript, line_of, tool_use
 
 # --- the spool -------------------------------------------------------------------------
 
@@ -183,6 +113,20 @@ def test_a_hook_hands_on_and_the_record_comes(tmp_path: Path) -> None:
         os.sched_yield()
 
 
+def test_a_known_value_too_short_to_be_told_from_text_is_refused_as_by_a_mirror(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[value]]\nname = "pin"\nenv = "A_PIN"\n')
+    monkeypatch.setenv(SETTING, str(rules))
+    monkeypatch.setenv("A_PIN", "1")
+    harness.hook("Notification", message="1 of 1")
+    assert harness.waiting == 0
+    assert "pin" in (spool_of(harness.url) / spool.LOG_NAME).read_text()
+    with pytest.raises(RedactionError):
+        redactor_with(rules)
+
+
 def test_a_full_spool_takes_nothing_more_and_says_so(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,37 +170,6 @@ def test_the_settings_install_every_hook() -> None:
 
 
 # --- meeting the transcript ------------------------------------------------------------
-
-
-def play(harness: Harness, order: str) -> None:
-    """One turn with a tool: hooks first, or the transcript first, or by turns."""
-    script = harness.script
-    prompt = script.user(f"list it, {TOKEN}")
-    call = script.assistant("m1", tool_use("c1", command="ls"))
-    result = script.result("c1", "a b c")
-    tool = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "c1"}
-    if order == "transcript":
-        harness.write(prompt, call, result)
-        harness.follower.go()
-    harness.hook("SessionStart", source="startup")
-    harness.hook("UserPromptSubmit", prompt=f"list it, {TOKEN}")
-    if order == "turns":
-        harness.follower.go()
-        harness.write(prompt)
-    harness.hook("PreToolUse", **tool)
-    harness.hook("Notification", message="Claude needs your permission to use Bash")
-    if order == "turns":
-        harness.follower.go()
-        harness.write(call)
-    harness.hook("PostToolUse", **tool, tool_response={"stdout": "a b c"})
-    harness.hook("Stop", stop_hook_active=False)
-    if order == "turns":
-        harness.follower.go()
-        harness.write(result)
-    if order == "hooks":
-        harness.follower.go()
-        assert harness.follower.log.state(SESSION) is None
-        harness.write(prompt, call, result)
 
 
 @pytest.mark.parametrize("order", ["hooks", "transcript", "turns"])
@@ -438,200 +351,6 @@ def test_hooks_wait_in_the_spool_while_the_log_is_away(
         "SessionCreated",
         "HookRan",
     ]
-
-
-# --- what is odd stops nothing else ----------------------------------------------------
-
-
-def odd_record(harness: Harness, name: str, **fields: Any) -> None:
-    """A record that no hook of this version writes."""
-    whole = {"at_us": AT_US, "hook": "Stop", "session_id": SESSION} | fields
-    make_spool(spool_of(harness.url))
-    path = spool_of(harness.url) / f"{AT_US:020}-{name}.json"
-    path.write_text(json.dumps(whole))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"at_us": "1"},
-        {"at_us": True},
-        {"at_us": 1 << 80},
-        {"hook": 5},
-        {"tool_use_id": ["x"]},
-        {"transcript_path": 7},
-        {"content": {"a": 1}},
-        {"more": "than there is"},
-    ],
-)
-def test_a_record_of_wrong_types_is_set_aside_and_the_others_go_on(
-    harness: Harness, fields: Json
-) -> None:
-    harness.write(harness.script.user("hello"))
-    harness.hook("Notification")
-    odd_record(harness, "odd", **fields)
-    harness.follower.go()
-    assert [one.hook for one in harness.hooks()] == ["Notification"]
-    assert harness.follower.kinds().count("failed") == 1
-    assert harness.waiting == 0
-    assert len(list(spool_of(harness.url).glob("*.refused"))) == 1
-
-
-@pytest.mark.parametrize(
-    "path", ["/", ".", "x" * 300, "a\0b", "\ud800", "/" + "d/" * 3_000, "loop/x.jsonl"]
-)
-def test_a_transcript_path_that_is_none_ends_no_mirror(
-    harness: Harness, tmp_path: Path, path: str
-) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    harness.write(harness.script.user("hello"))
-    odd_record(
-        harness,
-        "a",
-        transcript_path=path.replace("loop", f"{tmp_path}/loop"),
-        agent_id="a7",
-    )
-    harness.hook("Notification")
-    harness.follower.go()
-    assert [one.hook for one in harness.hooks()] == ["Notification"]
-    assert harness.waiting == 1
-    harness.is_at(LATER_US)
-    harness.follower.go()
-    assert (harness.waiting, len(harness.hooks())) == (0, 2)
-
-
-def test_a_lone_surrogate_in_what_a_hook_is_told_is_recorded_as_ufffd(
-    harness: Harness,
-) -> None:
-    said_by_it = json.dumps(harness.script.user("a \ud800 b")).encode()
-    append(harness.follower.path(), said_by_it + b"\n")
-    harness.hook("UserPromptSubmit", prompt="a \ud800 b")
-    harness.hook("Notification", message="x \udfff", **{"\ud800": "key"})
-    odd_record(harness, "old", content='{"\\ud800": "\ud800"}')
-    harness.follower.go()
-    assert harness.waiting == 1  # it names no transcript
-    harness.is_at(LATER_US)
-    harness.follower.go()
-    assert harness.waiting == 0
-    said = {one.hook: text_of(one.blocks) for one in harness.hooks()}
-    assert said["UserPromptSubmit"] == ""
-    assert json.loads(said["Notification"]) == {"message": "x \ufffd", "\ufffd": "key"}
-    assert said["Stop"]
-
-
-def test_hooks_that_run_at_once_are_all_kept(tmp_path: Path) -> None:
-    record = spool.Spooled(AT_US, "Stop", SESSION)
-    with ThreadPoolExecutor(16) as pool:
-        ids = list(pool.map(spool.put, [tmp_path] * 400, [record] * 400))
-    assert sorted(ids) == list(spool.record_ids(tmp_path))
-
-
-def test_what_cannot_be_written_leaves_nothing_and_old_rubbish_goes_away(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = spool_of(harness.url)
-    harness.hook("Stop")
-    with monkeypatch.context() as full:
-        full.setattr(os, "fsync", os.close)  # the file's own close fails then
-        harness.hook("Stop")
-    assert harness.waiting == 1
-    assert list(folder.glob(".*")) == []
-    for name, age_s in ((".old", 2 * spool.PART_MAX_S), (".new", 1)):
-        (folder / name).write_bytes(b"{")
-        at_s = time.time() - age_s
-        os.utime(folder / name, (at_s, at_s))
-    harness.follower.go()
-    assert [path.name for path in folder.glob(".*")] == [".new"]
-
-
-def test_two_mirrors_of_one_spool_record_and_count_each_hook_once(
-    harness: Harness,
-) -> None:
-    harness.write(harness.script.user("hello"))
-    for _ in range(3):
-        harness.hook("Stop")
-    harness.hook("Stop", session_id="")
-    slower = HookSpool(
-        spool_of(harness.url),
-        settings=harness.follower.settings,
-        redactor=harness.follower.redactor,
-    )
-    slower.look()
-    assert harness.follower.go().hooks == 3
-    done = slower.drain(harness.follower.log, lambda _: None, now_us=LATER_US)
-    assert (done.recorded, done.refused, done.held) == (0, [], 0)
-    assert len(harness.hooks()) == 3
-
-
-def test_a_record_that_another_mirror_has_recorded_is_not_counted_again(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was killed before it could take the record away."""
-    harness.write(harness.script.user("hello"))
-    harness.hook("Stop")
-    with monkeypatch.context() as killed:
-        killed.setattr(spool, "take_away", Path.joinpath)
-        assert harness.follower.go().hooks == 1
-    harness.follower.restart()
-    assert harness.follower.go().hooks == 0
-    assert harness.waiting == 0
-
-
-# --- before their transcript is read ---------------------------------------------------
-
-
-def test_a_long_transcript_that_only_a_hook_names_is_read_to_its_end_first(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long ago the hook ran, and by as many rounds as it takes."""
-    monkeypatch.setattr("foldline.producers.growing.READ_BYTES", 500)
-    elsewhere = harness.follower.folder / "elsewhere.jsonl"
-    harness.follower.mirroring.close()
-    harness.follower.start(harness.follower.folder / "none")
-    script = harness.script
-    for number in range(20):
-        script.user(f"prompt {number}")
-    elsewhere.write_bytes(script.data)
-    harness.hook("UserPromptSubmit", prompt="prompt 19", transcript_path=str(elsewhere))
-    harness.is_at(LATER_US)
-    harness.follower.go()
-    (ran,) = harness.hooks()
-    assert text_of(ran.blocks) == ""
-    assert list(harness.follower.log.events(SESSION))[-1].event == ran
-
-
-def test_a_hook_of_a_rested_transcript_waits_its_turn_while_others_catch_up(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    play(harness, "transcript")
-    harness.follower.go()
-    harness.follower.restart()
-    monkeypatch.setattr("foldline.producers.mirroring.CATCHING_UP_MAX", 1)
-    monkeypatch.setattr("foldline.producers.growing.READ_BYTES", 500)
-    busy = Transcript(session_id="busy0000", prefix="b")
-    for number in range(20):
-        busy.user(f"prompt {number}")
-    harness.follower.path("a-busy.jsonl").write_bytes(busy.data)
-    harness.hook("PostToolUse", tool_response="again", tool_use_id="c1")
-    harness.is_at(LATER_US)
-    harness.follower.go()
-    assert harness.waiting == 0
-    assert [one.call_id for one in harness.hooks()].count("m1:0") == 3
-
-
-def test_a_prompt_that_waits_is_not_read_again_before_its_transcript_grows(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness.write(harness.script.user("hello"))
-    harness.hook("UserPromptSubmit", prompt="and then")
-    harness.follower.go()
-    with monkeypatch.context() as rests:
-        rests.setattr(spool, "read", None)
-        harness.follower.go()
-    assert harness.waiting == 1
-    harness.write(harness.script.user("and then"))
-    harness.follower.go()
-    assert harness.waiting == 0
 
 
 # --- which log ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from foldline.processors.open_log import open_log
 from foldline.processors.verify import verify
-from foldline.producers import mirroring, positions
+from foldline.producers import mirror_files, mirror_reading, mirror_renamed, positions
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_key import key_of_log
 from tests.mirrors import (
@@ -229,7 +229,7 @@ def test_what_a_file_got_before_it_was_renamed_away_is_not_lost(
 def test_hundreds_of_files_rest_closed_and_those_that_grow_are_read(
     follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirroring, "OPEN_MAX", 5)
+    monkeypatch.setattr(mirror_files, "OPEN_MAX", 5)
     scripts = {n: Transcript(session_id=f"s-{n}", prefix=f"{n}-") for n in range(120)}
     for number, script in scripts.items():
         script.user("hello")
@@ -248,7 +248,7 @@ def test_hundreds_of_files_rest_closed_and_those_that_grow_are_read(
 def test_many_files_that_are_new_at_once_are_read_some_at_a_time(
     follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirroring, "CATCHING_UP_MAX", 2)
+    monkeypatch.setattr(mirror_files, "CATCHING_UP_MAX", 2)
     monkeypatch.setattr("foldline.producers.growing.READ_BYTES", 700)
     files = [follower.path(f"{number}.jsonl") for number in range(7)]
     for number, file in enumerate(files):
@@ -273,7 +273,7 @@ def test_after_a_restart_what_rests_is_not_read_again(
     follower.path().write_bytes(conversation())
     follower.go()
     follower.restart()
-    monkeypatch.setattr(mirroring, "Growing", None)  # whoever reads a file calls it
+    monkeypatch.setattr(mirror_reading, "Growing", None)  # whoever reads a file calls it
     assert follower.go().files == 1
 
 
@@ -359,7 +359,7 @@ def test_a_file_that_is_gone_is_no_held_one_and_forgotten_but_where_it_was_named
         path.unlink()
     totals = follower.go()
     assert (totals.files, totals.held) == (2, 0)
-    monkeypatch.setattr(mirroring, "RENAMED_S", 0.0)
+    monkeypatch.setattr(mirror_renamed, "RENAMED_S", 0.0)
     assert follower.go().files == 1
     named.write_bytes(conversation())
     assert follower.go().events > 0
