@@ -8,6 +8,8 @@ costs milliseconds, with everything imported. It does, in this order:
    named point, dead at a random moment, frozen at a point or a moment, or none.
 3. Whoever lives is killed; whoever is frozen wakes, long after its lease ran out.
 4. A last process, beside the woken, brings all sessions to an end, or to a question.
+5. Of the woken, harnesses come to their end, and recoveries are killed: what one of them
+   had in its hands then, another last process brings to an end.
 """
 
 import asyncio
@@ -161,12 +163,23 @@ class Course:
         woken = set(self.frozen)
         for pid in woken:
             self._signal(pid, signal.SIGCONT)
+        self._make_peace()
+        if not self.failed and woken & self.living.keys():
+            self._end_the_woken(woken)
+            self._make_peace()
+
+    def _make_peace(self) -> None:
         pid = self._start("peace", lambda: lives.peace(self.url, self.script))
         if not self._until(lambda: pid not in self.living, PEACE_LIMIT_S):
             raise StormError("nobody came to an end")
-        if not self.failed:
-            harnesses = {p for p in woken if self.living.get(p) == "harness"}
-            self._until(lambda: not harnesses & self.living.keys(), WOKEN_LIMIT_S)
+
+    def _end_the_woken(self, woken: set[int]) -> None:
+        """A recovery goes on for ever; it may have just taken a session."""
+        harnesses = {p for p in woken if self.living.get(p) == "harness"}
+        self._until(lambda: not harnesses & self.living.keys(), WOKEN_LIMIT_S)
+        for pid in woken:
+            self._signal(pid, signal.SIGKILL)
+        self._until(lambda: not woken & self.living.keys(), WOKEN_LIMIT_S)
 
     # --- processes -------------------------------------------------------------------
 

@@ -30,8 +30,8 @@ from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.tools import PendingCall, Toolbox, Waiting
 from foldline.producers.turn import Turn
 from foldline.projections.context import Context
-from foldline.projections.recovery import RecoveryPolicy
-from foldline.projections.resuming import ResumePolicy
+from foldline.projections.recovery import RecoveryPolicy, plan_recovery
+from foldline.projections.resuming import ResumePolicy, waits_for_people
 from foldline.projections.stalled import PARK_QUESTION
 from foldline.schemas.recorded import Append
 from foldline.schemas.state import (
@@ -118,8 +118,13 @@ async def work(client: Client, script: Script, session_id: str) -> None:
     tools = toolbox(script)
     try:
         owned = await _owned(client, session_id, tools)
-        if owned is not None:
+        if owned is None:
+            return
+        try:
+            await owned.recover(tools, policy=PATIENT)
             await _bring_to_its_end(owned, tools, script)
+        finally:
+            await owned.close()  # its lease ends here, not with this process
     except (FencedError, LogUnavailableError):
         return  # somebody else goes on, or the next one does
 
@@ -128,7 +133,7 @@ async def _owned(client: Client, session_id: str, tools: Toolbox) -> OwnedSessio
     """The session, as soon as its last owner is gone; None if it has ended."""
     while True:
         try:
-            owned = await client.take(session_id)
+            return await client.take(session_id)
         except LiveOwnerError as alive:
             await asyncio.sleep(min(alive.expires_in_ms, 50) / 1000)
         except SessionNotFoundError:
@@ -140,9 +145,6 @@ async def _owned(client: Client, session_id: str, tools: Toolbox) -> OwnedSessio
             if error.verdict.kind == CLOSED:
                 return None
             raise
-        else:
-            await owned.recover(tools, policy=PATIENT)
-            return owned
 
 
 async def _bring_to_its_end(owned: OwnedSession, tools: Toolbox, script: Script) -> None:
@@ -250,9 +252,9 @@ async def peace(url: str, script: Script) -> None:
         worker = recovery_worker(client, script)
         while True:
             await worker.sweep()
-            states = [await _state(client, name) for name in script.sessions]
-            if all(state is not None and is_settled(script, state) for state in states):
+            if await at_rest(client, script):
                 return
+            states = [await _state(client, name) for name in script.sessions]
             for name, state in zip(script.sessions, states, strict=True):
                 if state is None or _is_for_harness(state):
                     await work(client, script, name)
@@ -263,14 +265,33 @@ async def _state(client: Client, session_id: str) -> SessionState | None:
     return await asyncio.to_thread(client.log.state, session_id)
 
 
+async def at_rest(client: Client, script: Script) -> bool:
+    """Whether every session is settled, and nobody has one that has not ended.
+
+    Between two steps of its owner a session may look as if it only waited: an attempt
+    that did not happen is settled, the next has not begun.
+    """
+    for name in script.sessions:
+        lease = await asyncio.to_thread(client.log.leases.get, name)
+        state = await _state(client, name)
+        if state is None or not is_settled(script, state):
+            return False
+        if state.status not in ENDED and lease is not None and lease.alive:
+            return False
+    return True
+
+
 def is_settled(script: Script, state: SessionState) -> bool:
-    """Whether it has ended, or waits for an answer that no person gives."""
+    """Whether it has ended, or waits for an answer that no person gives, and no more."""
     if state.status in ENDED:
         return True
-    if state.status not in (SUSPENDED, WAITING_APPROVAL):
-        return False  # something asks, and something else goes on meanwhile
     asked = state.requests.values()
-    return bool(asked) and not any(answers(script, state, each) for each in asked)
+    if not asked or any(answers(script, state, each) for each in asked):
+        return False
+    if state.status == SUSPENDED:
+        return True
+    plan = plan_recovery(state, state.recorded_at, LIMITS)
+    return state.status == WAITING_APPROVAL and waits_for_people(state, plan)
 
 
 def _is_for_harness(state: SessionState) -> bool:

@@ -20,6 +20,7 @@ from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     AnyEvent,
     BackgroundEnded,
+    CancellationRequested,
     PermissionDenied,
     PermissionGranted,
     RedactionApplied,
@@ -43,7 +44,7 @@ from foldline.schemas.state import (
 )
 
 INTERRUPT = "interrupt"
-"""The policy that closes calls which an interruption kept from beginning."""
+"""The policy that closes calls which an interruption, or a stop, kept from beginning."""
 
 REDACTED = "the arguments were redacted before they were stored; ask the model again"
 
@@ -83,6 +84,27 @@ async def open_calls(owner: Ownership, state: SessionState) -> list[PendingCall]
     """The calls of the open turn that have still to run, in the order of the requests."""
     listed = sorted(state.calls.values(), key=lambda call: call.requested_seq)
     return [await pending_call(owner, call) for call in listed if call.status in NOT_BEGUN]
+
+
+async def asked_to_stop_call(owner: Ownership, call: Call) -> str:
+    """Why somebody asked for a call to be cancelled; empty where nobody has."""
+    if not call.cancel_seq:
+        return ""
+    events = await owner.events(call.cancel_seq - 1, call.cancel_seq)
+    return cast("CancellationRequested", events[0].event).reason or "cancelled"
+
+
+def kept_from_beginning(
+    call_id: str, why: str, *, request_id: str | None = None
+) -> PermissionDenied:
+    """The end of a call that was to stop before its effect began."""
+    return PermissionDenied(
+        request_id=request_id,
+        call_id=call_id,
+        decided_by="POLICY",
+        policy=INTERRUPT,
+        feedback=(text_block(f"Not run: {why}."),),
+    )
 
 
 async def granted_event(owner: Ownership, call: Call) -> Recorded | None:

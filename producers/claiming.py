@@ -31,8 +31,12 @@ async def claim(
     event: SessionResumed | SessionReopened,
     *,
     steal: bool,
+    after_epoch: int | None = None,
 ) -> tuple[SessionState, Sent]:
     """Claim a session; gives the state that was read and the append that did it.
+
+    With `after_epoch` only if nobody has claimed it since that epoch: what was planned
+    for its last owner's end is not done about another's.
 
     Raises:
         SessionNotFoundError: no such session.
@@ -40,7 +44,7 @@ async def claim(
         LiveOwnerError: its owner is alive, and `steal` was not asked for.
         AppendRefusedError: it cannot be claimed like that.
     """
-    first_epoch = -1
+    first_epoch = -1 if after_epoch is None else after_epoch
     tries_left = CLAIM_TRIES_MAX
     while True:
         state = await state_of(link, session_id)

@@ -343,6 +343,7 @@ class Client:
         steal: bool = False,
         reason: str = "",
         policy: NamedPolicy = None,
+        after_epoch: int | None = None,
     ) -> OwnedSession:
         """Become the owner of a session whose owner is dead, gone, or to be fenced.
 
@@ -352,15 +353,19 @@ class Client:
             reason: why, for whoever reads the log; "taken" or "stolen" by default.
             policy: how small its contexts are kept, as in `create`; as they were so far,
                 where not given.
+            after_epoch: only if nobody has claimed it since this epoch of its state.
 
         Raises:
-            LiveOwnerError: its owner is alive, and `steal` was not asked for.
+            LiveOwnerError: its owner is alive, or came after `after_epoch`, and `steal`
+                was not asked for.
             SessionNotFoundError: no such session.
             MirroredSessionError: it mirrors another harness and has no owner.
             AppendRefusedError: it has ended (CLOSED): `reopen` it.
         """
         event = SessionResumed(reason=reason or ("stolen" if steal else "taken"))
-        state, claimed = await claim(self._ready, session_id, event, steal=steal)
+        state, claimed = await claim(
+            self._ready, session_id, event, steal=steal, after_epoch=after_epoch
+        )
         return await self._owned(state, claimed, policy)
 
     async def reopen(

@@ -30,6 +30,10 @@ class Parking:
         """Ask this about a call, and suspend the session."""
         self._asked[call.call_id] = asked, why
 
+    def drop(self, call: PendingCall) -> None:
+        """Ask nothing about a call after all."""
+        self._asked.pop(call.call_id, None)
+
     def __bool__(self) -> bool:
         return bool(self._asked)
 

@@ -111,7 +111,7 @@ class NotUsable:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run was interrupted while the request waited."""
+    """The run was interrupted, or the call cancelled, while the request waited."""
 
     request_id: str
 
@@ -282,7 +282,7 @@ class Permissions:
         expires_ms = ask.expires_ms or self._asking.expires_ms
         request = await self._request(call, ask, state, request_id=request_id)
         # Listen before asking: the answer may come before the verdict does.
-        self.waiters.listen(request_id)
+        self.waiters.listen(request_id, call_id=call.call_id)
         asked = await self._record(request.model_copy(update={"expires_ms": expires_ms}))
         if not asked:
             return None
@@ -303,7 +303,9 @@ class Permissions:
         if self.waiters.reach_seq > seen_seq:
             return None
         try:
-            answer = await self.waiters.answer_to(request_id, wait_s=self._asking.wait_s)
+            answer = await self.waiters.answer_to(
+                request_id, call_id=call.call_id, wait_s=self._asking.wait_s
+            )
         except TimeoutError:
             return await self._unanswered(call, request_id)
         if answer is None:

@@ -12,6 +12,8 @@ How an execution of a RECONCILABLE tool is settled:
 3. Only the second "no" is recorded (NOT_EXECUTED); then the call may be started again,
    with the same operation_id.
 4. No answer, or a reconciler that fails: the outcome is unknown, a person is asked.
+
+A call that somebody cancelled is never started again: after a "no" it is closed instead.
 """
 
 import asyncio
@@ -20,7 +22,11 @@ from typing import assert_never
 from foldline.errors import AppendRefusedError, FencedError
 from foldline.faults import crash_point
 from foldline.producers.appender import raise_refused
-from foldline.producers.calls import pending_call
+from foldline.producers.calls import (
+    asked_to_stop_call,
+    kept_from_beginning,
+    pending_call,
+)
 from foldline.producers.ending import end_session
 from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.ownership import Ownership
@@ -45,10 +51,12 @@ from foldline.producers.tools import (
     ToolContext,
     said_blocks,
 )
+from foldline.producers.watching import stop_of, watched
 from foldline.projections.planned import tries_of
 from foldline.projections.recovery import (
     AskPerson,
     CancelModelCall,
+    CloseCall,
     ExpireRequest,
     FailCompaction,
     HonourCancellation,
@@ -78,6 +86,7 @@ from foldline.schemas.events import (
     ToolOutcomeUnknown,
     TurnEnded,
 )
+from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import Call, SessionState
 
 PLAN_TRIES_MAX = 16
@@ -165,18 +174,15 @@ class Recovery:
         self.report.done.append(Step(action, call_id, attempt, detail))
 
     async def _do(self, action: PlannedAction) -> None:
-        report = self.report
         match action:
             case CancelModelCall():
                 await self._cancel_model_call(action)
             case FailCompaction(compaction_id=name):
                 await self._decide(CompactionFailed(compaction_id=name, reason=CRASHED))
-                report.compactions_failed += 1
+                self.report.compactions_failed += 1
                 self._did(COMPACTION_FAILED, detail=name)
             case ExpireRequest():
                 await self._expire(action)
-            case OfferAgain(request_id=request_id):
-                report.waiting.append(request_id)
             case Retry():
                 await self._retry(action)
             case Reconcile():
@@ -185,14 +191,27 @@ class Recovery:
                 await self._mark(action)
             case AskPerson():
                 await self._ask(action)
+            case CloseCall(call_id=call_id):
+                await self._close(self._state.calls[call_id])
+            case HonourCancellation():
+                await self._cancel(action)
+            case _:
+                self._leave(action)
+
+    def _leave(
+        self, action: RunCall | OfferAgain | KeepHandle | RetryLater | NeedsPerson
+    ) -> None:
+        """What others do: it is told."""
+        report = self.report
+        match action:
             case RunCall(call_id=call_id):
                 report.to_run.append(call_id)
+            case OfferAgain(request_id=request_id):
+                report.waiting.append(request_id)
             case KeepHandle(handle=handle):
                 report.handles.append(handle)
             case RetryLater(target=target):
                 report.retries.append(target)
-            case HonourCancellation():
-                await self._cancel(action)
             case NeedsPerson(reason=reason):
                 report.needs_person.append(reason)
             case _:
@@ -293,15 +312,25 @@ class Recovery:
         await self._execute(attempt)
 
     async def _execute(self, attempt: Attempt) -> None:
-        """Execute; whoever waits for the recovery may be cancelled, the outcome stays."""
-        execution = Execution(self._owner, attempt)
-        task = asyncio.create_task(execution.run())
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            execution.stop("the recovery was cancelled")
-            self._owner.later(end_of(task))
-            raise
+        """Execute; whoever waits for the recovery may be cancelled, the outcome stays.
+
+        As in a turn the session is followed meanwhile: a tool that can be stopped is.
+        """
+        owner, execution = self._owner, Execution(self._owner, attempt)
+
+        def notice(recorded: Recorded) -> None:
+            call_id = attempt.call.call_id
+            if reason := stop_of(recorded, call_id=call_id, epoch=owner.epoch):
+                execution.stop(reason)
+
+        async with watched(owner, self._state.seq, notice):
+            task = asyncio.create_task(execution.run())
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                execution.stop("the recovery was cancelled")
+                owner.later(end_of(task))
+                raise
 
     async def _reconcile(self, action: Reconcile) -> None:
         call = self._state.calls[action.call_id]
@@ -323,7 +352,20 @@ class Recovery:
                 await self._resolve(call, "NOT_EXECUTED", found)
                 self.report.not_executed += 1
                 self._did_settle(NOT_EXECUTED, call, found)
-                self.report.to_run.append(call.call_id)
+                await self._run_or_close(call)
+
+    async def _run_or_close(self, call: Call) -> None:
+        """What becomes of a call that has certainly not happened."""
+        if call.cancel_seq and self._state.turn is not None:
+            await self._close(call)
+        else:
+            self.report.to_run.append(call.call_id)
+
+    async def _close(self, call: Call) -> None:
+        """Close a call that somebody cancelled, and that has not happened."""
+        why = await asked_to_stop_call(self._owner, call)
+        await self._decide(kept_from_beginning(call.call_id, why))
+        self._did(CANCELLED, call_id=call.call_id, attempt=call.attempt, detail=why)
 
     def _did_settle(self, action: str, call: Call, found: Reconciled) -> None:
         self._did(action, call_id=call.call_id, attempt=call.attempt, detail=found.evidence)

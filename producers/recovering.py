@@ -9,8 +9,8 @@ What one does about a session, in this order:
    by this process's own clock: a quiet log has no time.
 3. Where nothing is left to settle and no harness is at hand, it only says that the
    session wants to be resumed. Somebody else's `take` ends that.
-4. It claims the session, on exactly the state that it read. Another claim in between
-   (a harness, another of these) wins; this one leaves the session alone.
+4. It claims the session, in the epoch that it read. Another claim in between (a harness,
+   another of these) wins, also if that one is gone by now; this one leaves it alone.
 5. It settles what the last owner left open (`foldline.producers.recover`), asks people
    for what cannot be found out, and hands the session to the harness if there is one.
 6. After `resumes_max` times without an end of the turn it parks the session: a question
@@ -293,7 +293,9 @@ class RecoveryWorker:
         self, state: SessionState, sweep: Sweep, *, resumes: int, tired: bool
     ) -> None:
         crash_point("CP_RECOVERY_BEFORE_TAKE")
-        owned = await self._client.take(state.session_id, reason="recovery")
+        owned = await self._client.take(
+            state.session_id, reason="recovery", after_epoch=state.epoch
+        )
         crash_point("CP_RECOVERY_AFTER_TAKE")
         try:
             report = await owned.recover(
@@ -344,7 +346,9 @@ class RecoveryWorker:
     async def _go_on_as_answered(self, state: SessionState, sweep: Sweep) -> None:
         """A parked session whose question was answered: taken up again, or ended."""
         answer = await asyncio.to_thread(self._answer, state)
-        owned = await self._client.take(state.session_id, reason="recovery: answered")
+        owned = await self._client.take(
+            state.session_id, reason="recovery: answered", after_epoch=state.epoch
+        )
         try:
             if answer == CANCEL:
                 await owned.cancel("a person answered CANCEL")

@@ -4,23 +4,24 @@ For each call: if the log has its end, that is the result. Else its arguments ar
 checked, permission is asked for where the tool wants it (the request is recorded after
 the call is, never before), and the attempt is executed. While anything is under way the
 session is followed: an answer lets a call go on, steering or a cancellation stops what
-can be stopped and keeps the rest from beginning.
+can be stopped and keeps the rest from beginning. One call may be cancelled alone, also
+before it is run here: in an earlier owner's time, or while it waits for permission.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from foldline.errors import FencedError, LogUnavailableError
+from foldline.errors import FencedError
 from foldline.producers.appender import raise_refused
 from foldline.producers.calls import (
-    INTERRUPT,
+    asked_to_stop_call,
+    kept_from_beginning,
     result_in_log,
     unusable,
 )
 from foldline.producers.execution import Attempt, Execution, end_of
 from foldline.producers.identity import fresh_id, operation_id
-from foldline.producers.link import FOLLOW_MS
 from foldline.producers.ownership import Ownership
 from foldline.producers.permission import (
     Asking,
@@ -38,8 +39,8 @@ from foldline.producers.tools import (
     ToolResult,
     Waiting,
 )
+from foldline.producers.watching import STEERED, TAKEN_OVER, reason_of, watched
 from foldline.projections.steering import asked_to_stop
-from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CancellationRequested,
     KnownEvent,
@@ -64,6 +65,7 @@ class ToolRun:
         self._toolbox = toolbox
         self._state = SessionState(owner.session_id)
         self._running: dict[str, Execution] = {}
+        self._stopped: dict[str, str] = {}
         self._batch_id = fresh_id()
         self._permissions = Permissions(
             owner, turn_id=turn_id, batch_id=self._batch_id, asking=asking
@@ -84,34 +86,33 @@ class ToolRun:
         """
         self._state = await self._owner.state()
         self._interrupt_if_asked_before()
-        watch = asyncio.create_task(self._watch(self._state.seq))
-        tasks = [asyncio.create_task(self._one(call)) for call in calls]
-        try:
+        await self._stop_calls_asked_before(calls)
+        async with watched(self._owner, self._state.seq, self._notice):
+            tasks = [asyncio.create_task(self._one(call)) for call in calls]
             await self._all(tasks)
-        finally:
-            watch.cancel()
-            await asyncio.wait({watch})
-        if not watch.cancelled() and (error := watch.exception()) is not None:
-            raise error
         return await self._closed([task.result() for task in tasks])
 
     async def _closed(self, results: list[ToolResult]) -> list[ToolResult]:
         """Suspend the session where the same call was refused too often.
 
         An interruption is a person's word too: then such calls do not begin, no more.
+        Nor does one that was cancelled.
         """
         parking = self._permissions.parking
-        if not parking:
-            return results
-        if not self.interrupted:
-            self.parked = await parking.park(turn_id=self._turn_id, batch_id=self._batch_id)
-            return results
-        return [
-            await self._not_begun(result.call)
-            if isinstance(result, Waiting) and result.call in parking
-            else result
+        closed = [
+            await self._not_begun(result.call) if self._is_off(result) else result
             for result in results
         ]
+        if parking and not self.interrupted:
+            self.parked = await parking.park(turn_id=self._turn_id, batch_id=self._batch_id)
+        return closed
+
+    def _is_off(self, result: ToolResult) -> bool:
+        """Whether nobody is to be asked about a call any more, whose wait is over."""
+        if not isinstance(result, Waiting):
+            return False
+        unasked = result.call in self._permissions.parking
+        return result.call.call_id in self._stopped or bool(self.interrupted and unasked)
 
     async def _all(self, tasks: list[asyncio.Task[ToolResult]]) -> None:
         """Wait for every call. When cancelled: stop what can be, leave the rest running."""
@@ -136,7 +137,7 @@ class ToolRun:
         try:
             return await self._result(call)
         except FencedError:
-            self._stop_running("another owner has taken the session over")
+            self._stop_running(TAKEN_OVER)
             raise
 
     async def _result(self, call: PendingCall) -> ToolResult:
@@ -148,12 +149,12 @@ class ToolRun:
             return await self._invalid(call, f"there is no tool {call.tool!r}")
         if call.arguments is None:
             return await self._invalid(call, call.problem)
-        if self.interrupted:
+        if self._why_not(call):
             return await self._not_begun(call)
         permitted = await self._permissions.of(call, tool, call.arguments, self._state)
         match permitted:
             case Permitted(arguments=arguments):
-                if self.interrupted:
+                if self._why_not(call):
                     return await self._not_begun(call)
                 return await self._execute(call, tool, arguments)
             case NotUsable(problem=problem):
@@ -168,17 +169,17 @@ class ToolRun:
         await self._owner.decide([self._draft(event)])
         return unusable(call, problem)
 
+    def _why_not(self, call: PendingCall) -> str:
+        """Why a call is not to begin any more; empty where it may."""
+        return self.interrupted or self._stopped.get(call.call_id, "")
+
     async def _not_begun(
         self, call: PendingCall, request_id: str | None = None
     ) -> ToolResult:
-        """Close a call that an interruption kept from beginning."""
-        denied = PermissionDenied(
-            request_id=request_id,
-            call_id=call.call_id,
-            decided_by="POLICY",
-            policy=INTERRUPT,
-            feedback=(text_block(f"Not run: {self.interrupted}."),),
-        )
+        """Close a call that an interruption, or a stop, kept from beginning."""
+        self._permissions.parking.drop(call)
+        why = self._why_not(call)
+        denied = kept_from_beginning(call.call_id, why, request_id=request_id)
         answers = await self._owner.attempt([self._draft(denied)])
         if answers[0].verdict.rule == "no_pending_request":
             # Somebody answered in the same moment: the call is closed all the same.
@@ -191,7 +192,7 @@ class ToolRun:
             if known is not None:
                 return known
         raise_refused(answers)
-        return Cancelled(call, self.interrupted, stop_confirmed=True)
+        return Cancelled(call, why, stop_confirmed=True)
 
     async def _execute(
         self, call: PendingCall, tool: Tool, arguments: dict[str, Any]
@@ -221,44 +222,44 @@ class ToolRun:
 
     # --- what happens meanwhile ------------------------------------------------------
 
-    async def _watch(self, after_seq: int) -> None:
-        link = self._owner.link
-        while True:
-            try:
-                events = await link.follow(self._owner.session_id, after_seq=after_seq)
-            except LogUnavailableError:
-                await asyncio.sleep(FOLLOW_MS / 1000)
-                continue
-            for recorded in events:
-                after_seq = recorded.seq
-                self._notice(recorded)
-
     def _notice(self, recorded: Recorded) -> None:
         match recorded.event:
             case PermissionGranted() | PermissionDenied():
                 self._permissions.waiters.noticed(recorded)
             case SteeringReceived(mode="INTERRUPT"):
-                self._interrupt("interrupted by steering")
+                self._interrupt(STEERED)
             case CancellationRequested(target="CALL") as request:
-                execution = self._running.get(request.target_id or "")
-                if execution is not None:
-                    execution.stop(request.reason or "cancelled")
+                self._stop_call(request.target_id or "", reason_of(request))
             case CancellationRequested() as request:
-                self.cancelled = request.reason or "cancelled"
+                self.cancelled = reason_of(request)
                 self._interrupt(self.cancelled)
             case SessionResumed() if recorded.envelope.epoch > self._owner.epoch:
-                self._stop_running("another owner has taken the session over")
+                self._stop_running(TAKEN_OVER)
             case _:
                 pass
 
     def _interrupt_if_asked_before(self) -> None:
         state = self._state
         if any(steering.mode == "INTERRUPT" for steering in state.steering.values()):
-            self._interrupt("interrupted by steering")
+            self._interrupt(STEERED)
         asked = asked_to_stop(state)
         if asked is not None:
             self.cancelled = asked.reason or "cancelled"
             self._interrupt(self.cancelled)
+
+    async def _stop_calls_asked_before(self, calls: Sequence[PendingCall]) -> None:
+        for call in calls:
+            known = self._state.calls.get(call.call_id)
+            reason = await asked_to_stop_call(self._owner, known) if known else ""
+            if reason:
+                self._stop_call(call.call_id, reason)
+
+    def _stop_call(self, call_id: str, reason: str) -> None:
+        """Stop one call, or keep it from beginning; the others go on."""
+        self._stopped.setdefault(call_id, reason)
+        self._permissions.waiters.stop(call_id)
+        if (execution := self._running.get(call_id)) is not None:
+            execution.stop(reason)
 
     def _interrupt(self, reason: str) -> None:
         """Stop what can be stopped; what has not begun does not begin."""

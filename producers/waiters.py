@@ -13,7 +13,7 @@ COVERED = "COVERED"
 """Another request's grant reaches further than its call: look whether it covers this."""
 
 Answer = Recorded | str | None
-"""The answer; COVERED; None where the run was interrupted."""
+"""The answer; COVERED; None where the run was interrupted, or the call is to stop."""
 
 
 class Waiters:
@@ -22,24 +22,30 @@ class Waiters:
     def __init__(self) -> None:
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._answers: dict[str, Recorded] = {}
+        self._requests: dict[str, str] = {}
+        self._stopped: set[str] = set()
+        self._interrupted = False
         self.reach_seq = 0
         """The seq of the last grant that reaches further than its call; 0 for none."""
 
-    def listen(self, request_id: str) -> asyncio.Future[Answer]:
-        """From here on no answer to the request is missed."""
+    def listen(self, request_id: str, *, call_id: str) -> asyncio.Future[Answer]:
+        """From here on no answer to a call's request is missed."""
         future = self._asked.get(request_id)
         if future is None:
             future = asyncio.get_running_loop().create_future()
             self._asked[request_id] = future
+            self._requests[call_id] = request_id
+        if self._interrupted or call_id in self._stopped:
+            _hand(future, None)
         return future
 
-    async def answer_to(self, request_id: str, *, wait_s: float) -> Answer:
-        """Wait for the answer to a request.
+    async def answer_to(self, request_id: str, *, call_id: str, wait_s: float) -> Answer:
+        """Wait for the answer to a call's request.
 
         Raises:
             TimeoutError: none came in time.
         """
-        answered = self.listen(request_id)
+        answered = self.listen(request_id, call_id=call_id)
         early = self._answers.get(request_id)
         try:
             async with asyncio.timeout(wait_s):
@@ -61,8 +67,14 @@ class Waiters:
                 if other != request_id:
                     _hand(future, COVERED)
 
+    def stop(self, call_id: str) -> None:
+        """Let go of a call that waits, or will wait."""
+        self._stopped.add(call_id)
+        _hand(self._asked.get(self._requests.get(call_id, "")), None)
+
     def interrupt(self) -> None:
-        """Let go of whoever waits."""
+        """Let go of whoever waits, or will wait."""
+        self._interrupted = True
         for future in self._asked.values():
             _hand(future, None)
 

@@ -7,6 +7,10 @@ Silence is never a reason to run something again. For each execution without an 
     RECONCILABLE            ask the tool by operation_id
     UNSAFE, or too often    unknown; a person is asked
 
+A call that somebody cancelled is not run any more: one that has not begun, or turns out
+not to have happened, is closed; one that may have happened is not repeated, nor is one of
+a turn or session that is to stop.
+
 The plan names every open thing once. Carrying it out is `foldline.producers.recover`.
 """
 
@@ -101,6 +105,13 @@ class RunCall:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseCall:
+    """A call that has certainly not happened, and that somebody cancelled."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class OfferAgain:
     """A request that waits for an answer: it still does."""
 
@@ -168,6 +179,7 @@ PlannedAction = (
     | MarkUnknown
     | AskPerson
     | RunCall
+    | CloseCall
     | OfferAgain
     | ExpireRequest
     | CancelModelCall
@@ -224,6 +236,9 @@ def plan_recovery(
 def _requests(state: SessionState, now: int) -> list[PlannedAction]:
     actions: list[PlannedAction] = []
     for request in sorted(state.requests.values(), key=lambda request: request.seq):
+        call = state.calls.get(request.call_id)
+        if call is not None and _is_off(state, call):
+            continue  # what closes the call withdraws it
         if request.expires_at and now > request.expires_at:
             actions.append(ExpireRequest(request.request_id, request.kind))
         else:
@@ -231,17 +246,26 @@ def _requests(state: SessionState, now: int) -> list[PlannedAction]:
     return actions
 
 
+def _is_off(state: SessionState, call: Call) -> bool:
+    """Whether a call that has not begun is not to begin any more."""
+    return bool(call.cancel_seq) and call.status in NOT_BEGUN and state.turn is not None
+
+
 def _call(
     state: SessionState, call: Call, policy: RecoveryPolicy, *, tired: bool
 ) -> list[PlannedAction]:
+    if _is_off(state, call):
+        return [CloseCall(call.call_id)]
     if call.status in (CALL_BACKGROUND, CALL_WAITING):
         return []  # its handle, or its request, is in the plan
     if call.status in NOT_BEGUN:
         return _not_begun(state, call, policy)
     if call.effect == RECONCILABLE:
         return [Reconcile(call.call_id, call.attempt, call.operation_id, call.start_by_at)]
-    repeatable = call.effect in SAFE_TO_REPEAT and call.status != CALL_CANCELLING
-    may_go_on = state.turn is not None and not tired
+    stopped = call.cancel_seq or call.status == CALL_CANCELLING
+    repeatable = call.effect in SAFE_TO_REPEAT and not stopped
+    asked = asked_to_stop(state)
+    may_go_on = state.turn is not None and not tired and asked is None
     if repeatable and may_go_on and call.attempt < policy.attempts_max:
         attempt, operation_id = call.attempt + 1, call.operation_id
         return [Retry(call.call_id, attempt, operation_id, call.start_by_at)]
@@ -279,6 +303,8 @@ def _why(call: Call) -> str:
             return "its cancellation was not confirmed, and its owner is gone"
         case status if status == CALL_UNKNOWN:
             return "its outcome is unknown"
+        case _ if call.cancel_seq:
+            return "it was cancelled, and its owner is gone without recording an end"
         case _:
             return "it began, and its owner is gone without recording an end"
 

@@ -161,6 +161,19 @@ async def test_of_many_that_take_at_once_one_becomes_the_owner() -> None:
         await taker.close()
 
 
+async def test_what_was_planned_for_one_owners_end_is_not_done_about_anothers() -> None:
+    """Somebody came in between, and is gone as well."""
+    log = memory()
+    async with client(log) as own:
+        await own.create(agent="a", session_id="s")
+    async with client(log) as between:
+        assert (await between.take("s", after_epoch=1)).epoch == 2
+    async with client(log) as late:
+        with pytest.raises(LiveOwnerError):
+            await late.take("s", after_epoch=1)
+        assert (await late.take("s", after_epoch=2)).epoch == 3
+
+
 async def test_a_claim_that_somebody_came_before_is_planned_again() -> None:
     """Row 40: a start of the dead owner was still on its way; its call is seen."""
     log = memory()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from foldline.projections.recovery import (
     AskPerson,
     CancelModelCall,
+    CloseCall,
     ExpireRequest,
     FailCompaction,
     HonourCancellation,
@@ -25,6 +26,7 @@ from foldline.projections.recovery import (
     plan_recovery,
     question_id,
 )
+from foldline.projections.resuming import needs_harness, waits_for_people
 from foldline.schemas.state import EXECUTING, NOT_BEGUN
 from tests.happenings import (
     ask,
@@ -128,6 +130,45 @@ def test_what_was_cancelled_is_not_run_again() -> None:
     """Somebody wanted it to stop."""
     actions = plan(running(effect="IDEMPOTENT").given(cancelled(confirmed=False)))
     assert [type(action) for action in actions] == [MarkUnknown]
+
+
+@pytest.mark.parametrize("target", ["TURN", "SESSION"])
+def test_nothing_is_repeated_for_a_turn_that_is_to_stop(target: str) -> None:
+    """Nobody wants its result."""
+    actions = plan(running(effect="IDEMPOTENT").given(cancel(target)))
+    assert [type(action) for action in actions] == [MarkUnknown, HonourCancellation]
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        with_call(),
+        waiting(),
+        waiting(expires_ms=1),
+        waiting().given(grant()),
+        running(effect="RECONCILABLE").given(resolved("NOT_EXECUTED")),
+    ],
+    ids=["requested", "waiting", "expired", "granted", "not executed"],
+)
+def test_a_cancelled_call_that_has_not_happened_is_closed(story: Story) -> None:
+    """With whatever is asked about it; it is not run."""
+    story = story.given(cancel("CALL", CALL))
+    assert plan(story) == (CloseCall(CALL),)
+    assert not waits_for_people(story.state, plan(story))
+    assert not needs_harness(plan(story), frozenset())
+    assert plan(story.given(turn_ends("ABORTED"))) == ()
+
+
+def test_a_cancelled_call_that_may_have_happened_is_settled_and_not_repeated() -> None:
+    """Also by the plan after the one that said so."""
+    for effect in ("READ_ONLY", "IDEMPOTENT"):
+        story = running(effect=effect).given(cancel("CALL", CALL))
+        assert [type(action) for action in plan(story)] == [MarkUnknown]
+        assert plan(story.given(unknown())) == ()
+    asked = running(effect="RECONCILABLE").given(cancel("CALL", CALL))
+    assert [type(action) for action in plan(asked)] == [Reconcile]
+    unsafe = running(effect="UNSAFE").given(cancel("CALL", CALL))
+    assert [type(action) for action in plan(unsafe)] == [MarkUnknown, AskPerson]
 
 
 def test_nothing_is_repeated_for_a_turn_that_has_ended() -> None:
@@ -238,6 +279,7 @@ def test_every_kind_of_action_is_reached_by_some_state() -> None:
         waiting(),
         waiting(expires_ms=1),
         with_call(),
+        with_call().given(cancel("CALL", CALL)),
     ]
     everything = running().given(backgrounded(), model_starts(), retry())
     everything.given(compaction_starts(base_seq=2), cancel("SESSION"))
