@@ -47,6 +47,8 @@ FoldlineError
 ├── ExportRefusedError        a session that cannot be written in a format
 ├── ExportLossError           a session that does not come back whole from its own format
 ├── TraceExportError          spans could not be sent to an OTLP receiver
+│   └── SpansRefusedError      it will not have these spans; others it may take
+├── PolicyRuleError           a rule of a policy failed on an event
 ├── ReplayError               a session that no harness can be replayed on
 ├── RecordedFailureError      in a replay: the model call failed when it was recorded
 └── SettingsError             a setting or an URL that means nothing
@@ -790,11 +792,25 @@ class TraceExportError(FoldlineError):
         super().__init__(f"no spans could be sent to {url}: {reason}")
 
 
+class SpansRefusedError(TraceExportError):
+    """Raised when a receiver will not have these spans as they are; others it may take.
+
+    Operator action: look at what the receiver says of them. Other sessions go on; these
+    spans are offered again by and by.
+    """
+
+    def __init__(self, url: str, status: int) -> None:
+        self.status = status
+        super().__init__(url, f"status {status}", retryable=False)
+
+
 class PolicyRuleError(FoldlineError):
     """Raised when a rule of a policy fails on an event. Nothing of it is recorded.
 
-    Operator action: mend the rule, and raise its version if it then means something else;
-    the session is judged again from where it stood.
+    At work it is out for that session; the others go on.
+
+    Operator action: mend the rule, start the runner again, and raise the rule's version
+    if it then means something else. It judges that session from where it failed.
     """
 
     def __init__(self, rule: str, session_id: str, seq: int, reason: str) -> None:
@@ -836,3 +852,7 @@ class SettingsError(FoldlineError):
         self.value = value
         self.wanted = wanted
         super().__init__(f"{name}={value!r}: {wanted}")
+
+
+UNREADABLE = (LogFormatError, LogTruncatedError, LineageError)
+"""What may be wrong with one session: it is named, and the others can be read."""

@@ -14,7 +14,7 @@ from foldline.errors import LogUnavailableError, TopicDriftError
 from foldline.kafka import Cluster, Protocol, admin
 from foldline.schemas.state import FOLD_VERSION
 from foldline.settings import Settings
-from foldline.topics import Drift, TopicNames, TopicSpec, specs
+from foldline.topics import Drift, TopicNames, TopicSpec, fleet_spec, specs
 
 ANSWER_TIMEOUT_MS = 15_000
 """How long the brokers have for one answer."""
@@ -67,8 +67,26 @@ def create_topics(cluster: Cluster, settings: Settings, *, partitions: int) -> l
     Raises:
         LogUnavailableError: a broker did not, and says why.
     """
+    return _make(cluster, settings, _specs(cluster.names, settings, partitions))
+
+
+def create_fleet_changelog(
+    cluster: Cluster, settings: Settings, version: str, *, partitions: int
+) -> None:
+    """Make the changelog of a fleet's rows if it is missing, before a worker starts.
+
+    One that Faust itself makes may be unknown to the broker that it asks next: then it
+    gives nobody any partition, and says that it is ready.
+
+    Raises:
+        LogUnavailableError: a broker did not, and says why.
+    """
+    _make(cluster, settings, [_fleet_spec(cluster.names, settings, version, partitions)])
+
+
+def _make(cluster: Cluster, settings: Settings, wanted: list[TopicSpec]) -> list[str]:
+    """Make the topics that are missing, and wait until they can be used."""
     client: Any = admin(cluster, settings)
-    wanted = _specs(cluster.names, settings, partitions)
     there = _partitions(cluster, client)
     missing = [spec for spec in wanted if spec.name not in there]
     topics: list[Any] = [
@@ -102,8 +120,16 @@ def require_events(cluster: Cluster, settings: Settings) -> None:
         raise TopicDriftError(cluster.url, [f"{reason} from a copy"])
 
 
-def find_drift(cluster: Cluster, settings: Settings, *, partitions: int) -> list[Drift]:
+def find_drift(
+    cluster: Cluster, settings: Settings, *, partitions: int, fleet: str = ""
+) -> list[Drift]:
     """What about the topics is not as it must be.
+
+    Args:
+        cluster: the log.
+        settings: how it is reached, and its replication.
+        partitions: how many it has.
+        fleet: the version of a fleet's rows, whose changelog is looked at if it is there.
 
     Raises:
         LogUnavailableError: no broker answers.
@@ -111,6 +137,8 @@ def find_drift(cluster: Cluster, settings: Settings, *, partitions: int) -> list
     client: Any = admin(cluster, settings)
     found = _partitions(cluster, client)
     wanted = _specs(cluster.names, settings, partitions)
+    if cluster.names.fleet_changelog(fleet) in found:
+        wanted.append(_fleet_spec(cluster.names, settings, fleet, partitions))
     there = [spec.name for spec in wanted if spec.name in found]
     configs = _configs(cluster, client, "TOPIC", there)
     drifts: list[Drift] = []
@@ -274,6 +302,13 @@ def _specs(names: TopicNames, settings: Settings, partitions: int) -> list[Topic
         replication=settings.topic_replication,
         fold_version=FOLD_VERSION,
     )
+
+
+def _fleet_spec(
+    names: TopicNames, settings: Settings, version: str, partitions: int
+) -> TopicSpec:
+    replication = settings.topic_replication
+    return fleet_spec(names, version, partitions=partitions, replication=replication)
 
 
 def _compare(

@@ -36,7 +36,8 @@ from foldline.places import default_state_dir, default_url
 
 PREFIX = "FOLDLINE_"
 
-DAY_MS = 24 * 60 * 60 * 1000
+HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
 
 _Wait = Annotated[int, Field(ge=0, le=DAY_MS)]
 _Period = Annotated[int, Field(ge=1, le=DAY_MS)]
@@ -213,15 +214,19 @@ class Settings(BaseSettings):
     """A file with rules and known values beside the default ones (TOML)."""
     import_record_max_bytes: _Size = 64 * 1024 * 1024
     """The longest line that an importer takes in; a longer one is rejected."""
-    fleet_pane_ms: int = Field(default=60_000, ge=1_000, le=DAY_MS)
-    """What the fleet counts together: every window is a multiple of it. Another one than
-    before counts anew, from the first event."""
-    fleet_window_ms: int = Field(default=300_000, ge=1_000, le=DAY_MS)
+    fleet_pane_ms: int = Field(default=60_000, ge=1_000, le=DAY_MS, multiple_of=1_000)
+    """What the fleet counts together, whole seconds: every window is a multiple of it.
+    Another one than before counts anew, from the first event."""
+    fleet_window_ms: int = Field(default=300_000, le=DAY_MS)
     """The window that is shown where nobody says another; a multiple of a pane."""
-    fleet_keep_ms: int = Field(default=DAY_MS, ge=60_000, le=30 * DAY_MS)
-    """How long the fleet keeps what it counted; what is older is not counted."""
+    fleet_keep_ms: int = Field(default=DAY_MS, le=30 * DAY_MS)
+    """How long the fleet keeps what it counted, a window or more; what is older is not
+    counted."""
     fleet_panes_max: int = Field(default=100_000, ge=100, le=10_000_000)
     """How many panes a fleet worker keeps; beyond it, the oldest go early."""
+    fleet_tell_ms: int = Field(default=HOUR_MS, ge=1_000, le=30 * DAY_MS)
+    """A loop is recorded in its session if the event that closed it is younger than that;
+    an older one is counted, and leaves its session alone."""
     fleet_commit_ms: int = Field(default=2_000, ge=100, le=60_000)
     """How often the fleet commits how far it is: what it reads again when it is killed."""
     fleet_loop_calls: int = Field(default=3, ge=2, le=1_000)
@@ -266,6 +271,28 @@ class Settings(BaseSettings):
         if ttl_ms is not None and renew_ms >= ttl_ms:
             raise ValueError(f"must be less than FOLDLINE_LEASE_TTL_MS, which is {ttl_ms}")
         return renew_ms
+
+    @field_validator("fleet_window_ms")
+    @classmethod
+    def _of_whole_panes(cls, window_ms: int, info: ValidationInfo) -> int:
+        """Nothing is counted between two borders of panes."""
+        pane_ms = info.data.get("fleet_pane_ms")
+        if pane_ms is not None and (window_ms < pane_ms or window_ms % pane_ms):
+            raise ValueError(
+                f"must be a multiple of FOLDLINE_FLEET_PANE_MS, which is {pane_ms}"
+            )
+        return window_ms
+
+    @field_validator("fleet_keep_ms")
+    @classmethod
+    def _of_a_window(cls, keep_ms: int, info: ValidationInfo) -> int:
+        """A window whose first panes are gone would show too little."""
+        window_ms = info.data.get("fleet_window_ms")
+        if window_ms is not None and keep_ms < window_ms:
+            raise ValueError(
+                f"must be at least FOLDLINE_FLEET_WINDOW_MS, which is {window_ms}"
+            )
+        return keep_ms
 
     @model_validator(mode="wrap")
     @classmethod

@@ -23,6 +23,9 @@ MAX_RECORD_BYTES = 1_150_000
 """The largest record of every other topic: what was taken in always fits out."""
 
 
+FLEET_TABLE = "rows"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicNames:
     """The names of one log's topics."""
@@ -73,6 +76,14 @@ class TopicNames:
         """What the names of the snapshot topics of all fold versions begin with."""
         return f"{self.prefix}snapshots."
 
+    def fleet(self, version: str) -> str:
+        """The consumer group of the fleet's workers, with rows of one version."""
+        return f"{self.prefix}fleet.{version}"
+
+    def fleet_changelog(self, version: str) -> str:
+        """The changelog of the fleet's rows: Faust names it after group and table."""
+        return f"{self.fleet(version)}-{FLEET_TABLE}-changelog"
+
     @property
     def group(self) -> str:
         """The consumer group of the workers."""
@@ -118,12 +129,7 @@ def specs(
     names: TopicNames, *, partitions: int, replication: int, fold_version: int
 ) -> list[TopicSpec]:
     """Every topic of a log, in the order in which they are made (`meta` last)."""
-    common = {
-        "message.timestamp.type": "LogAppendTime",
-        "min.insync.replicas": str(max(1, replication - 1)),
-        "unclean.leader.election.enable": "false",
-        "max.message.bytes": str(MAX_RECORD_BYTES),
-    }
+    common = _common(replication)
 
     def kept(ms: str, **more: str) -> dict[str, str]:
         more = {name.replace("_", "."): text for name, text in more.items()}
@@ -147,3 +153,21 @@ def specs(
         TopicSpec(names.recovery, partitions, kept(str(30 * DAY_MS))),
         TopicSpec(names.meta, 1, compacted),
     ]
+
+
+def fleet_spec(
+    names: TopicNames, version: str, *, partitions: int, replication: int
+) -> TopicSpec:
+    """The changelog of the fleet's rows, which its first worker makes, not `create`."""
+    config = _common(replication) | {"cleanup.policy": "compact"}
+    return TopicSpec(names.fleet_changelog(version), partitions, config)
+
+
+def _common(replication: int) -> dict[str, str]:
+    """What every topic is configured as."""
+    return {
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": str(max(1, replication - 1)),
+        "unclean.leader.election.enable": "false",
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+    }

@@ -22,6 +22,11 @@ class FileBlobs:
         self._folder = folder
         self._max_bytes = max_bytes
 
+    @property
+    def folder(self) -> Path:
+        """Where the files are; it is made when the first is."""
+        return self._folder
+
     def put(self, data: bytes) -> bytes:
         """Store bytes and give their SHA-256; storing them again changes nothing.
 

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | `/healthz` | the poll loop turns | it has not for STUCK_MS: restart the process |
 | `/readyz` | every partition that it was given runs | it says what it waits for |
-| `/metrics` | Prometheus' text format | never |
+| `/metrics` | Prometheus' text format, whether it is ready among it | never |
 
 A process may have pages of its own beside them: JSON, by the query of the request.
 """
@@ -23,6 +23,12 @@ STUCK_MS = 60_000
 """Longer than any step of a batch may take: a loop that has not turned is stuck."""
 
 STARTING = "starting"
+
+READY = b"""\
+# HELP foldline_ready 1 where the process does what it is for, 0 where it waits.
+# TYPE foldline_ready gauge
+foldline_ready %d
+"""
 
 
 class BadQueryError(ValueError):
@@ -55,6 +61,10 @@ class Health:
         self._waits_for = waits_for
         self._turned_s = time.monotonic()
 
+    def goes_on(self) -> None:
+        """Say that work goes on in the middle of a long turn: as ready as it was."""
+        self._turned_s = time.monotonic()
+
     @property
     def alive(self) -> bool:
         """Whether the loop turns."""
@@ -64,6 +74,10 @@ class Health:
     def waits_for(self) -> tuple[str, ...]:
         """Why it is not ready; empty when it is."""
         return self._waits_for if self.alive else ("the poll loop is stuck",)
+
+    def text(self) -> bytes:
+        """Its metrics, and whether it is ready: that every process has."""
+        return self.metrics() + READY % int(not self.waits_for)
 
 
 class HealthServer:
@@ -124,7 +138,7 @@ def _handler(health: Health) -> type[BaseHTTPRequestHandler]:
                 waits = health.waits_for
                 return _json(not waits, {"ready": not waits, "waits_for": list(waits)})
             case "/metrics":
-                return 200, "text/plain; version=0.0.4; charset=utf-8", health.metrics()
+                return 200, "text/plain; version=0.0.4; charset=utf-8", health.text()
             case _ if path in health.pages:
                 return _page(health.pages[path], query)
             case _:

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 
 from foldline.producers.codex_forks import Copied
 from foldline.producers.codex_records import Record, counts_of, usage_of
+from foldline.producers.codex_rollbacks import Prompts
 from foldline.producers.json_fields import (
     Json,
+    as_count,
     as_id,
     as_json,
     as_list,
@@ -32,6 +34,7 @@ from foldline.schemas.events import (
     CompactionCompleted,
     ConfigChanged,
     GoalSet,
+    HistoryRewound,
     InstructionsSet,
     ModelCallCompleted,
     ModelCallFailed,
@@ -70,6 +73,7 @@ class Progress:
     totals: dict[str, int] | None = None
     turn_id: str = ""
     """The turn that the records are of, also in a copied beginning."""
+    prompts: Prompts = field(default_factory=Prompts)
 
 
 # --- configuration -------------------------------------------------------------------
@@ -147,6 +151,8 @@ def map_event(scribe: Scribe, record: Record, progress: Progress) -> str:
             return _used(scribe, as_object(told.get("info")), progress)
         case "error" | "stream_error":
             _failed(scribe, record)
+        case "thread_rolled_back":
+            return _rolled_back(scribe, as_count(told.get("num_turns")) or 0, progress)
         case "thread_goal_updated":
             return _goal(scribe, as_text(as_object(told.get("goal")).get("objective")))
         case "collab_agent_spawn_end":
@@ -165,6 +171,15 @@ def _aborted(scribe: Scribe, reason: str) -> str:
     event = CancellationRequested(target="TURN", target_id=turn_id, reason=reason)
     scribe.write(MAIN, event, PERSON)
     scribe.end_turn("ABORTED", reason, recorded=True)
+    return MAPPED
+
+
+def _rolled_back(scribe: Scribe, turns: int, progress: Progress) -> str:
+    to_seq = progress.prompts.before(turns)
+    if to_seq is None:
+        return FOREIGN
+    scribe.thread.pause()
+    scribe.write(MAIN, HistoryRewound(to_seq=to_seq), PERSON)
     return MAPPED
 
 
@@ -302,10 +317,9 @@ def _replacement(told: Json, model: str | None) -> Blocks:
 
 
 def _replacing(item: Json, model: str | None) -> Blocks:
-    if as_text(item.get("encrypted_content")):
-        return (reasoning_block(item, model),)
     if item.get("type") != "message":
-        return (json_block(as_json(item)),)
+        secret = as_text(item.get("encrypted_content"))
+        return (reasoning_block(item, model) if secret else json_block(as_json(item)),)
     role = as_text(item.get("role")) or None
     said = content_blocks(item.get("content"))
     return tuple(block.model_copy(update={"name": role}) for block in said)

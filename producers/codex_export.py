@@ -10,6 +10,7 @@ from typing import Any
 
 from foldline.producers.codex_events import OUTCOMES, UNSEEN
 from foldline.producers.codex_records import COUNTED_BY, Record, counts_of
+from foldline.producers.codex_rollbacks import Prompts
 from foldline.producers.importing import Piece
 from foldline.producers.json_fields import Json, as_object
 from foldline.producers.openai_items_rebuilt import Items
@@ -24,6 +25,7 @@ from foldline.schemas.events import (
     ConfigChanged,
     ForeignRecord,
     GoalSet,
+    HistoryRewound,
     InstructionsSet,
     ModelCallCompleted,
     ModelCallFailed,
@@ -69,6 +71,7 @@ class _Export:
         self._bodies = bodies
         self._items = Items(bodies)
         self._totals: Counter[str] = Counter()
+        self._prompts = Prompts()
 
     def lines(self) -> Iterator[Line]:
         """One line for each record."""
@@ -84,6 +87,7 @@ class _Export:
             except UnbuildableError:
                 yield Line(index, None)
                 continue
+            self._note_prompts(group)
             when = iso_of(group.first.envelope.occurred_at)
             stamped = {} if when is None else {"timestamp": when}
             yield line_of(index, {**stamped, "type": kind, "payload": payload})
@@ -103,6 +107,10 @@ class _Export:
             return "compacted", self._compacted(group, compaction)
         event = self._event(group)
         return ("response_item", self._items.of(group)) if event is None else event
+
+    def _note_prompts(self, group: Group) -> None:
+        for fact in group.facts:
+            self._prompts.note(fact.event, fact.seq)
 
     # --- the session -----------------------------------------------------------------
 
@@ -173,6 +181,9 @@ class _Export:
                 case GoalSet(blocks=blocks):
                     goal = {"objective": self._bodies.one_text(blocks)}
                     payload = {"type": "thread_goal_updated", "goal": goal}
+                case HistoryRewound(to_seq=to_seq):
+                    turns = self._prompts.behind(to_seq)
+                    payload = {"type": "thread_rolled_back", "num_turns": turns}
                 case SubagentStarted(child_session_id=child, call_id=call_id):
                     payload = {"type": "collab_agent_spawn_end", "new_thread_id": child}
                     if call_id:

@@ -168,7 +168,7 @@ class Mapping:
             self._thread.created = True
             self._mirror.put(self._creation(scribe))
         for fact in scribe.facts:
-            self._mirror.put(fact)
+            self._progress.prompts.note(fact.event, self._mirror.put(fact))
 
     def _creation(self, scribe: Scribe) -> Draft:
         session_id = self._thread.session_id

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from foldline.processors.log import Log
 from foldline.producers.appender import Appender, Limits
 from foldline.producers.identity import Clock, fresh_id
+from foldline.producers.kept_blobs import KeptBlobs
 from foldline.producers.lease import LeaseKeeper
 from foldline.producers.prepare import Draft, Preparer
 from foldline.schemas.envelope import Actor, Envelope
@@ -67,6 +68,7 @@ class Link:
     lane: Threads
     readers: Threads
     followers: Threads
+    images: KeptBlobs = field(default_factory=KeptBlobs)
 
     def of(self, tenant: str) -> "Link":
         """The same way, to a tenant's sessions: what is appended there is that tenant's."""

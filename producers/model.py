@@ -1,10 +1,15 @@
-"""A model's answer in neutral form, and how to make it from what two APIs send."""
+"""A model's answer in neutral form, and how to make it from what three APIs send."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from foldline.producers.openai_blocks import (
+    content_blocks,
+    reasoning_block,
+    server_tool_blocks,
+)
 from foldline.schemas.blocks import Block, text_block
 from foldline.schemas.events import Usage
 
@@ -64,6 +69,40 @@ def from_openai(completion: _Json) -> ModelResponse:
         response_id=completion.get("id"),
         model=completion.get("model"),
     )
+
+
+def from_responses(response: _Json) -> ModelResponse:
+    """A response of OpenAI's Responses API, as parsed JSON.
+
+    Encrypted reasoning goes back to its model only where it was asked for: with
+    `"include": ["reasoning.encrypted_content"]` among the request's parameters.
+    """
+    model = response.get("model")
+    items = cast("Sequence[dict[str, Any]]", response.get("output") or ())
+    cut = cast("_Json", response.get("incomplete_details") or {})
+    return ModelResponse(
+        parts=[part for item in items for part in _response_parts(item, model)],
+        usage=_responses_usage(cast("_Json | None", response.get("usage"))),
+        finish_reason=cut.get("reason") or response.get("status"),
+        response_id=response.get("id"),
+        model=model,
+    )
+
+
+def _response_parts(
+    item: dict[str, Any], model: str | None
+) -> Sequence[Block | ToolRequest]:
+    match item.get("type"):
+        case "message":
+            return content_blocks(item.get("content"))
+        case "function_call" | "custom_tool_call":
+            asked = item.get("arguments", item.get("input"))
+            name, call_id = str(item.get("name") or ""), str(item.get("call_id") or "")
+            return (ToolRequest(name, _as_text(asked), call_id),)
+        case "reasoning" | "compaction":
+            return (reasoning_block(item, model),)
+        case _:
+            return server_tool_blocks(item, model)
 
 
 def from_anthropic(message: _Json) -> ModelResponse:
@@ -126,6 +165,19 @@ def _openai_usage(usage: _Json | None) -> Usage | None:
         output_tokens=usage.get("completion_tokens"),
         cache_read_input_tokens=prompt.get("cached_tokens"),
         reasoning_output_tokens=completion.get("reasoning_tokens"),
+    )
+
+
+def _responses_usage(usage: _Json | None) -> Usage | None:
+    if usage is None:
+        return None
+    given = cast("_Json", usage.get("input_tokens_details") or {})
+    made = cast("_Json", usage.get("output_tokens_details") or {})
+    return Usage(
+        input_tokens=usage.get("input_tokens"),
+        output_tokens=usage.get("output_tokens"),
+        cache_read_input_tokens=given.get("cached_tokens"),
+        reasoning_output_tokens=made.get("reasoning_tokens"),
     )
 
 

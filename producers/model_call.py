@@ -34,10 +34,11 @@ from foldline.schemas.events import (
     ModelCallStarted,
     RequestRef,
     ToolCallRequested,
+    Usage,
 )
 
-Seen = Callable[[Context, Form], None]
-"""Is told which context a model has answered to, and in which form it had it."""
+Seen = Callable[[Context, Form, Usage | None], None]
+"""Is told which context a model has answered to, in which form it had it, and the usage."""
 
 
 class ModelCall:
@@ -118,7 +119,11 @@ class ModelCall:
         if self._context is None:
             return self._started
         self.request, request = await link.read(
-            _rendered, self._context, self._form, self._policy, link.log.blobs.get
+            _rendered,
+            self._context,
+            self._form,
+            self._policy,
+            link.images.through(link.log.blobs.get),
         )
         return self._started.model_copy(update={"request": request})
 
@@ -141,7 +146,7 @@ class ModelCall:
             self._ended = False  # nothing of it is: it failed, which is said on leaving
             raise
         if self._seen is not None and self._context is not None:
-            self._seen(self._context, self._form)
+            self._seen(self._context, self._form, response.usage)
         calls: dict[str, PendingCall] = {}
         for sent in answers:
             if isinstance(sent.event, ToolCallRequested):

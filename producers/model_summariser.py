@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from foldline.producers.model import ModelResponse
 from foldline.producers.summarisers import SummaryRequest
+from foldline.projections.pruning import fitted
 from foldline.projections.transcript import chunks_of, pieces_of
 from foldline.schemas.blocks import Block, Blocks, text_block, text_of
 
@@ -81,7 +82,7 @@ class ModelSummariser:
             counter=request.counter,
         )
         chunks = chunks_of(pieces, tokens=self._room_tokens, counter=request.counter)
-        tokens = max(request.policy.summary_tokens // max(len(chunks), 1), 1)
+        tokens = max(request.answer_tokens // max(len(chunks), 1), 1)
         said = [await self._answer(chunk, tokens, request) for chunk in chunks]
         return tuple(text_block(text) for text in said if text)
 
@@ -99,9 +100,10 @@ class ModelSummariser:
 
 
 def _within(text: str, tokens: int, request: SummaryRequest) -> str:
-    """A text's lines that have room; models do not count."""
+    """A text's lines that have room, the first cut to it; models do not count."""
     kept: list[str] = []
-    for line in text.splitlines():
+    first, *rest = text.splitlines() or [""]
+    for line in (fitted(first, tokens=tokens, counter=request.counter), *rest):
         tokens -= request.counter.count(line) + 1
         if tokens < 0 and kept:
             break

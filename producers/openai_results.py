@@ -1,7 +1,9 @@
 """What the output of a tool says happened, in Codex rollouts and Agents SDK items.
 
 Neither has a status beside the output that can be relied on: the exit code, an abort and
-a process that goes on stand in the text, so the texts are listed here.
+a process that goes on stand in the text, so the texts are listed here. What a command
+printed is no word of its harness: that is told in the lines before it, or by how the text
+begins.
 """
 
 import json
@@ -24,11 +26,20 @@ from foldline.schemas.events import (
 LOOKED_AT = 4_000
 """How many characters of an output are searched for what it says happened."""
 
+HEADER = ("Chunk ID:", "Wall time:", "Exit code:", "Process exited with", "Process running")
+"""How the lines begin that a harness writes before what a command printed."""
+
+OUTPUT = "Output:"
+"""The line between these and what was printed."""
+
+TIMED_OUT_CODE = 124
+"""The exit code of a command that its harness stopped because of the time."""
+
 RUNNING = re.compile(r"(?:^|\n)Process running with session ID (\d{1,40})")
 EXITED = re.compile(r"(?:^|\n)(?:Process exited with code|Exit code:) (-?\d{1,10})\b")
 WALL = re.compile(r"(?:^|\n)Wall time: (\d{1,9}(?:\.\d{1,9})?) seconds")
 ABORTED = re.compile(r"aborted(?: by user)?(?: after (\d{1,9}(?:\.\d{1,3})?)s)?\s*$")
-TIMED_OUT = re.compile(r"command timed out after (\d{1,12}) (?:ms|milliseconds)")
+TIMED_OUT = re.compile(r"command timed out after (\d{1,12}) (?:ms|milliseconds)\b")
 DENIED = (
     "exec command rejected by user",
     "patch rejected by user",
@@ -76,13 +87,16 @@ def outcome_of(call_id: str, raw: object, output: Blocks, *, polled: str = "") -
         return Outcome(_denied(call_id, output))
     if (aborted := ABORTED.match(begin)) is not None:
         return Outcome((_cancelled(call_id, aborted[0].strip(), output),))
-    if (running := RUNNING.search(begin)) is not None and running[1] != polled:
+    header, printed = _divided(begin)
+    code = as_exit_code(told.get("exit_code"))
+    if code is None and (exited := EXITED.search(header)) is not None:
+        code = int(exited[1])
+    running = RUNNING.search(header) if code is None else None
+    if running is not None and running[1] != polled:
         background = ToolBackgrounded(call_id=call_id, handle=running[1], output=output)
         return Outcome((background,), handle=running[1])
-    code = as_exit_code(told.get("exit_code"))
-    if code is None and (exited := EXITED.search(begin)) is not None:
-        code = int(exited[1])
-    if (late := TIMED_OUT.search(begin)) is not None:
+    late = TIMED_OUT.match(printed)
+    if late is not None and code in (None, TIMED_OUT_CODE):
         return Outcome((_timed_out(call_id, int(late[1]), code, output),), exit_code=code)
     error = _error(call_id, begin, code, output, failed=told.get("success") is False)
     if error is not None:
@@ -90,10 +104,18 @@ def outcome_of(call_id: str, raw: object, output: Blocks, *, polled: str = "") -
     completed = ToolExecutionCompleted(
         call_id=call_id,
         exit_code=code,
-        duration_ms=_duration_ms(told, begin),
+        duration_ms=_duration_ms(told, header),
         output=output,
     )
     return Outcome((completed,), exit_code=code)
+
+
+def _divided(begin: str) -> tuple[str, str]:
+    """What the harness says before an output, and the output itself."""
+    if not begin.startswith(HEADER):
+        return "", begin
+    header, _, printed = begin.partition(f"\n{OUTPUT}\n")
+    return header, printed
 
 
 def as_exit_code(value: object) -> int | None:
@@ -159,9 +181,9 @@ def _error(
     )
 
 
-def _duration_ms(told: Json, begin: str) -> int | None:
+def _duration_ms(told: Json, header: str) -> int | None:
     seconds: object = told.get("duration_seconds")
-    if seconds is None and (wall := WALL.search(begin)) is not None:
+    if seconds is None and (wall := WALL.search(header)) is not None:
         seconds = float(wall[1])
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None

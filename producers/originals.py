@@ -1,8 +1,8 @@
 """The original events behind a compaction, and the texts of their blobs. Blocks on the log.
 
-Both are bounded: of a history that is longer, its beginning is read and its newest part,
-and what lies between and is still open; of larger texts what the event itself shows of them
-is taken.
+Both are bounded: of a history that is longer, its beginning (since it was last cleared) is
+read and its newest part, and of what lies between that which is still open, and what takes
+something back; of larger texts what the event itself shows of them is taken.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from foldline.processors.blobs import BlobStore
 from foldline.processors.log import Log
 from foldline.projections.context import text_blobs
-from foldline.projections.live import live_of
+from foldline.projections.live import live_of, takes_back
 from foldline.projections.reading import Past, read_texts
 from foldline.projections.summarising import Originals
 from foldline.projections.tales import tales_of
 from foldline.schemas.events import (
     AnyEvent,
+    ContextCleared,
     InputProvided,
     InputRequested,
     ToolCallRequested,
@@ -46,28 +47,73 @@ class Origins:
         return Originals(live_of(self.events), to_seq, self.texts)
 
 
-def read_origins(log: Log, state: SessionState, upto_seq: int) -> Origins:
+class Taking:
+    """The events of one history that take others back, without content; read once."""
+
+    def __init__(self) -> None:
+        self._known: list[Recorded] = []
+        self._upto_seq = 0
+
+    def upto(self, past: Past, seq: int) -> list[Recorded]:
+        """Those up to a seq; what was looked at before is not read again."""
+        for recorded in past.structure(self._upto_seq, seq):
+            self._upto_seq = recorded.seq
+            if type(recorded.event) is ContextCleared or takes_back(recorded.event):
+                self._known.append(recorded)
+        return [recorded for recorded in self._known if recorded.seq <= seq]
+
+
+def read_origins(
+    log: Log, state: SessionState, upto_seq: int, taking: Taking | None = None
+) -> Origins:
     """The events up to a seq.
 
-    1. The first and the newest, as many as the limits say.
-    2. Between them those that the session's state names: its plan, calls and questions.
+    1. The first and the newest, as many as the limits say. Those before the last clearing
+       are told no more, so the first are those behind it.
+    2. Of the others those that the session's state names: its plan, calls and questions;
+       and those that take something back.
     3. What began among the first and ended between is left out: it is not open.
+
+    Args:
+        log: where the session is.
+        state: the session's, at its head.
+        upto_seq: the last event that is read.
+        taking: of the same session, from the time before.
 
     Raises:
         LineageError: it is a fork, and an ancestor is not there as it was.
     """
     past = Past(log, state)
-    events = past.events(0, min(FIRST_EVENTS, upto_seq))
-    first_newest = max(upto_seq - NEWEST_EVENTS, FIRST_EVENTS)
-    between = range(FIRST_EVENTS + 1, first_newest + 1)
-    for seq in sorted(open_seqs(state)):
-        if seq in between:
-            events += past.events(seq - 1, seq)
-    if upto_seq > FIRST_EVENTS:
-        events += past.events(first_newest, upto_seq)
-    if between:
-        events = _without_ended(events, state)
+    if upto_seq <= FIRST_EVENTS + NEWEST_EVENTS:
+        events = past.events(0, upto_seq)
+    else:
+        taken_back = (taking or Taking()).upto(past, upto_seq)
+        events = _some(past, state, upto_seq, taken_back)
     return Origins(events, _texts_of(events, log.blobs))
+
+
+def _some(
+    past: Past, state: SessionState, upto_seq: int, taking: Sequence[Recorded]
+) -> list[Recorded]:
+    """The events of a long history that are read."""
+    cleared_seq = _cleared_seq(taking)
+    first_end = max(cleared_seq - 1, 0) + FIRST_EVENTS
+    newest = max(upto_seq - NEWEST_EVENTS, first_end)
+    named = open_seqs(state) | {recorded.seq for recorded in taking}
+    ranges = [(max(cleared_seq - 1, 0), min(first_end, upto_seq)), (newest, upto_seq)]
+    ranges += [(seq - 1, seq) for seq in named if not _within(seq, ranges)]
+    events = [r for after, upto in sorted(ranges) for r in past.events(after, upto)]
+    return _without_ended(events, state, range(first_end + 1))
+
+
+def _within(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(after < seq <= upto for after, upto in ranges)
+
+
+def _cleared_seq(taking: Sequence[Recorded]) -> int:
+    """The last clearing that was not taken back itself; 0: there is none."""
+    seqs = (r.seq for r in live_of(taking) if isinstance(r.event, ContextCleared))
+    return max(seqs, default=0)
 
 
 def open_seqs(state: SessionState) -> set[int]:
@@ -84,7 +130,9 @@ def open_seqs(state: SessionState) -> set[int]:
     return seqs
 
 
-def _without_ended(events: Sequence[Recorded], state: SessionState) -> list[Recorded]:
+def _without_ended(
+    events: Sequence[Recorded], state: SessionState, first: range
+) -> list[Recorded]:
     """The events without the first of what is not open any more, and whose end is not here.
 
     Their end lies in what was not read, or stayed with the session that was forked.
@@ -95,7 +143,7 @@ def _without_ended(events: Sequence[Recorded], state: SessionState) -> list[Reco
     return [
         recorded
         for recorded in events
-        if recorded.seq > FIRST_EVENTS or not _is_of(recorded.event, calls, questions)
+        if recorded.seq not in first or not _is_of(recorded.event, calls, questions)
     ]
 
 

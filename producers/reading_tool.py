@@ -82,6 +82,8 @@ async def _text_of(session: View, seq: int) -> str:
     if not found:
         msg = f"this session has no event {seq}: its last is {(await session.state()).seq}"
         raise ToolError(msg, executed="NO")
+    if await session.is_taken_back(seq):
+        return f"[event {seq} was taken back: it is not part of the conversation any more]"
     texts: dict[bytes, str] = {}
     for sha256, blob in text_blobs(found).items():
         try:

@@ -12,7 +12,7 @@ from foldline.producers.replay_script import Script
 from foldline.producers.shaping import Way
 from foldline.projections.building import build
 from foldline.projections.context import SUMMARY, Context, Message, Sources
-from foldline.projections.prune_step import RULE
+from foldline.projections.prune_step import OWN_RULES
 from foldline.projections.recorded_steps import SHAPING
 from foldline.schemas.events import (
     AnyEvent,
@@ -106,7 +106,7 @@ def _mapped(names: Iterable[str], own: Mapping[str, str]) -> tuple[str, ...]:
 def _is_shaping(recorded: Recorded) -> bool:
     match recorded.event:
         case ContextPruned(rule=rule):
-            return rule == RULE
+            return rule in OWN_RULES
         case CompactionCompleted(compaction_id=name):
             return name.startswith(SHAPING)
         case _:

@@ -34,6 +34,7 @@ from foldline.projections.answering import (
     granted,
 )
 from foldline.projections.operators import check_operator
+from foldline.projections.reading import is_taken_back
 from foldline.schemas.blocks import Blob
 from foldline.schemas.derived import steering_id
 from foldline.schemas.events import (
@@ -132,6 +133,10 @@ class View:
             link = self._link
             self._lineage = await link.read(lineage_of, link.log, self.session_id)
         return self._lineage
+
+    async def is_taken_back(self, seq: int) -> bool:
+        """Whether what stands at a seq was retracted, replaced or rewound since."""
+        return await self._link.read(is_taken_back, self._link.log, self.session_id, seq)
 
     async def blob(self, blob: Blob) -> bytes:
         """The bytes of a body that was too large for its event."""

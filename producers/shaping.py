@@ -19,14 +19,16 @@ from dataclasses import dataclass, replace
 from foldline.faults import crash_point
 from foldline.producers.compacting import DONE, FAILED, STALE, Compacting, Wanted
 from foldline.producers.history import History
-from foldline.producers.originals import Origins, read_origins
+from foldline.producers.originals import Origins, Taking, read_origins
 from foldline.producers.ownership import Ownership
 from foldline.producers.parking import rest_with_question
 from foldline.producers.summarisers import Extractive, OpenModelCall, Summariser
+from foldline.projections.calibrating import Calibrating
 from foldline.projections.context import Context, Message
 from foldline.projections.policy import (
     FULL,
     NO_LIMIT,
+    NO_SECTIONS,
     POLICIES,
     ContextPolicy,
     policy_named,
@@ -35,10 +37,11 @@ from foldline.projections.progress import compactions_without_progress
 from foldline.projections.prune_step import RULE, Prune
 from foldline.projections.reopening import READ_EVENT
 from foldline.projections.request import Form
-from foldline.projections.room import BytesAsTokens
+from foldline.projections.room import LEAST_BYTES_PER_TOKEN, BytesAsTokens
 from foldline.projections.shaped import Shaped
 from foldline.projections.shaping import (
     REASON,
+    RENEWAL,
     STEPS_MAX,
     Compact,
     Step,
@@ -46,7 +49,7 @@ from foldline.projections.shaping import (
     plan,
 )
 from foldline.projections.token_count import ANYBODY, Reader, TokenCounter, message_tokens
-from foldline.schemas.events import ContextPruned
+from foldline.schemas.events import ContextPruned, Usage
 from foldline.tokenizers import Tokens, default_counter
 
 PRUNED_AT_ONCE_MAX = 256
@@ -100,8 +103,10 @@ class Shaping:
         self._counter: Tokens = default_counter()
         self._reader: Reader = ANYBODY
         self._seen_seq: int | None = None
+        self._calibrating = Calibrating()
         self._told_over = False
         self._told_policy = ""
+        self._taking = Taking()
         self._last = Shaped()
 
     async def built(self) -> Context:
@@ -142,10 +147,11 @@ class Shaping:
             await self.built()
         return self.policy
 
-    def saw(self, context: Context, form: Form) -> None:
+    def saw(self, context: Context, form: Form, usage: Usage | None) -> None:
         """A model has answered to this context."""
         self._seen_seq = context.upto_seq
         self._reader = form.reader
+        self._calibrating.answered(context, form.reader, usage)
 
     # --- one context -----------------------------------------------------------------
 
@@ -194,13 +200,13 @@ class Shaping:
 
     async def _next(self, context: Context, policy: ContextPolicy) -> Step | None:
         """The next step; where bytes say already that there is none, nothing is counted."""
-        if not self._counter.loaded:
-            guess = BytesAsTokens()
-            budget = policy.budget_tokens
-            small = budget == NO_LIMIT or self._total(context, guess) <= budget
-            if small and await self._planned(context, policy, guess) is None:
+        if not self._counter.loaded and policy.sections == NO_SECTIONS:
+            budget, most = policy.budget_tokens, BytesAsTokens(LEAST_BYTES_PER_TOKEN)
+            small = budget == NO_LIMIT or self._total(context, most) <= budget
+            if small and await self._planned(context, policy, BytesAsTokens()) is None:
                 return None
         counter = await self._loaded()
+        policy = await self._owner.link.read(self._as_counted, policy, counter)
         step = await self._planned(context, policy, counter)
         if step is None:
             self._tell_if_over(context, policy, counter)
@@ -217,6 +223,13 @@ class Shaping:
             reader=self._reader,
             seen_seq=self._seen_seq,
         )
+
+    def _as_counted(self, policy: ContextPolicy, counter: TokenCounter) -> ContextPolicy:
+        """The policy with its budget as it may be counted here."""
+        if policy.budget_tokens == NO_LIMIT:
+            return policy
+        budget = self._calibrating.budget(policy.budget_tokens, counter, self._reader)
+        return replace(policy, budget_tokens=max(budget, 1))
 
     async def _loaded(self) -> TokenCounter:
         if not self._counter.loaded:
@@ -269,7 +282,8 @@ class Shaping:
         if fruitless >= way.policy.no_progress_max:
             why = f"the context was compacted {fruitless} times without progress"
             return False, await rest_with_question(self._owner, why, turn_id=way.turn_id)
-        ended = await self._compacted(step, context, way, REASON, past)
+        reason = RENEWAL if step.renews else REASON
+        ended = await self._compacted(step, context, way, reason, past)
         return ended != FAILED, ""
 
     async def _compacted(
@@ -291,7 +305,9 @@ class Shaping:
 
     async def _past(self, context: Context) -> Origins:
         state, link = await self._owner.state(), self._owner.link
-        return await link.read(read_origins, link.log, state, context.upto_seq)
+        return await link.read(
+            read_origins, link.log, state, context.upto_seq, self._taking
+        )
 
     def _total(self, context: Context, counter: TokenCounter) -> int:
         """The tokens of a context's messages, as its reader gets them."""

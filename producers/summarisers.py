@@ -18,6 +18,9 @@ from foldline.projections.summarising import Originals, summary_of
 from foldline.projections.token_count import TokenCounter
 from foldline.schemas.blocks import Blocks, text_block
 
+ANSWER_SHARE = 0.25
+"""Of a summary's room, what facts leave to what a summariser says, however many."""
+
 
 class OpenModelCall(Protocol):
     """Begins a model call of the session, with purpose COMPACTION."""
@@ -31,7 +34,7 @@ class OpenModelCall(Protocol):
 class SummaryRequest:
     """What is to be summarised: `originals` up to their `to_seq`.
 
-    `facts` will stand behind the summary, so it need not tell them.
+    `facts` will stand behind the summary, within the same room, so it need not tell them.
     """
 
     originals: Originals
@@ -39,6 +42,12 @@ class SummaryRequest:
     policy: ContextPolicy
     counter: TokenCounter
     model_call: OpenModelCall
+
+    @property
+    def answer_tokens(self) -> int:
+        """What a summary may have beside the facts; a share of the room at the least."""
+        room = self.policy.summary_tokens
+        return max(room - self.counter.count(self.facts), int(room * ANSWER_SHARE), 1)
 
 
 class Summariser(Protocol):
@@ -50,7 +59,7 @@ class Summariser(Protocol):
         ...
 
     async def summarise(self, request: SummaryRequest) -> Blocks:
-        """The summary: blocks of text, within `request.policy.summary_tokens`."""
+        """The summary: blocks of text, within `request.answer_tokens`."""
         ...
 
 

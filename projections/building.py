@@ -76,7 +76,7 @@ def build(sources: Sources) -> Context:
             instructions_event_ids=walk.in_force.instructions_event_ids(),
             tools_event_id=walk.in_force.tools_event_id,
             held_seq=walk.held_seq(),
-            shaped=shaped_by(history.live),
+            shaped=shaped_by(history.events, history.live),
         )
     )
 

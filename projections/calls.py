@@ -13,6 +13,7 @@ from foldline.schemas.events import (
     BackgroundEnded,
     PermissionDenied,
     PermissionExpired,
+    PermissionGranted,
     PermissionRequested,
     ToolBackgrounded,
     ToolCallRequested,
@@ -34,6 +35,7 @@ UNKNOWN_TEXT = (
 NOT_RUN_TEXT = "Not run: it was interrupted before it began."
 NOT_EXECUTED_TEXT = "Not run: it was found out afterwards that it did not happen."
 WAITING_TEXT = "Not run yet: it waits for a person's permission."
+GRANTED_TEXT = "Not run: it was permitted, and did not begin."
 EXPIRED_TEXT = (
     "Not run: nobody answered the request for permission in time. "
     "It may be asked for again."
@@ -43,6 +45,9 @@ LEFT_TEXT = (
     "session's call: what came of it is not known here, and it is not run here."
 )
 NO_OUTPUT_TEXT = "(no output)"
+
+WAITING, GRANTED = "WAITING", "GRANTED"
+"""What stands in for a call that a person is asked about, and then permits."""
 
 INTERRUPT_POLICY = "interrupt"
 """The policy by which an owner closes calls that an interruption kept from beginning."""
@@ -206,6 +211,8 @@ def standing_of(event: AnyEvent) -> Result | None:
             return Result("BACKGROUND", (text_block(note), *shown(event.output)))
         case PermissionRequested():
             return _WAITING
+        case PermissionGranted():
+            return _GRANTED
         case PermissionExpired():
             return _EXPIRED
         case PermissionDenied(may_request_again=True):
@@ -225,7 +232,8 @@ def _stand_in(form: str, text: str, blocks: Blocks = ()) -> Result:
 
 
 _UNKNOWN = _stand_in("UNKNOWN", UNKNOWN_TEXT)
-_WAITING = _stand_in("WAITING", WAITING_TEXT)
+_WAITING = _stand_in(WAITING, WAITING_TEXT)
+_GRANTED = _stand_in(GRANTED, GRANTED_TEXT)
 _EXPIRED = _stand_in("EXPIRED", EXPIRED_TEXT)
 
 

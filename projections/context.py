@@ -64,6 +64,13 @@ class Part:
     """Of a call and of a result: the event that has it; of a stand-in it is empty."""
     seq: int = field(default=0, compare=False)
     """Of that event."""
+    speaker: str = field(default="", compare=False)
+    """Of a text in what a harness put in the place of its history: who said it."""
+
+    @property
+    def spoken(self) -> str:
+        """The text, and in front of it who said that where the message does not say so."""
+        return f"{self.speaker}: {self.text}" if self.speaker else self.text
 
 
 SAID = "SAID"
@@ -78,7 +85,8 @@ class Message:
     `origin` is SAID, SUMMARY (of what was compacted) or NOTE (ours, of a late outcome or
     of what came into force). It stands at `seq`, and what it shows rests on events up to
     `last_seq` (of a summary: those that it stands for); `pending` are calls whose result
-    may still come, and would be another. Messages are equal that show the same.
+    may still come, and would be another. `message_ids` are what events call it. Messages
+    are equal that show the same.
     """
 
     role: str
@@ -88,6 +96,7 @@ class Message:
     last_seq: int = field(default=0, compare=False)
     origin: str = field(default=SAID, compare=False)
     pending: tuple[str, ...] = field(default=(), compare=False)
+    message_ids: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,23 +15,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from foldline.errors import SettingsError
 from foldline.processors.log import Log
 from foldline.projections.building import build
 from foldline.projections.context import (
     Context,
     Sources,
-    bytes_with_texts,
-    text_blobs,
     texts_gone,
 )
 from foldline.projections.explain import ShownMessage, explain
-from foldline.projections.model_calls import main_calls
-from foldline.projections.policy import DEFAULT, ContextPolicy, policy_named
+from foldline.projections.model_calls import Asked, main_calls
+from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy, policy_named
 from foldline.projections.prefix import difference
-from foldline.projections.reading import Past, calls_of, last_asked, read_texts, sources_of
+from foldline.projections.reading import (
+    last_asked,
+    last_calls,
+    sources_of,
+)
 from foldline.projections.request import Form, Rebuilt, body_of, bytes_of
-from foldline.projections.shaper import Shaper, place_behind
+from foldline.projections.shaped_anew import shaped_by, whole_history
 from foldline.projections.token_count import (
     CALIBRATED_CALLS,
     Calibration,
@@ -43,18 +44,7 @@ from foldline.projections.token_count import (
     samples_of,
 )
 from foldline.projections.views import plain
-from foldline.schemas.recorded import Recorded
-from foldline.tokenizers import default_counter
-
-SHAPED_EVENTS_MAX = 20_000
-SHAPED_BYTES_MAX = 64 * 1024 * 1024
-"""How much of a session, its texts included, is shaped anew by another policy: that is
-done at every model call that it made."""
-
-_TOO_LARGE = (
-    f"a session of at most {SHAPED_EVENTS_MAX} events and {SHAPED_BYTES_MAX} bytes, its "
-    "texts included; without a policy a context has no limit"
-)
+from foldline.schemas.events import RequestRef
 
 TEXT_SHOWN_CHARS = 2_000
 """How much of a message an explanation quotes."""
@@ -85,6 +75,8 @@ class Built:
     shaped: Sources
     form: Form
     body: dict[str, Any]
+    policy: ContextPolicy | None = None
+    """By which it is kept: as it was asked for, or by the session's last calls."""
 
     @property
     def reader(self) -> Reader:
@@ -119,41 +111,15 @@ def built(
     if sources is None:
         return None
     context, shaped = build(sources), sources
-    form = _for_last_model(wanted.form, log, session_id, context.upto_seq)
+    known = wanted.form.model and context.shaped.policy
+    last = None if known else last_asked(log, session_id, context.upto_seq)
+    form = _for_last_model(wanted.form, last)
     if wanted.policy is not None:
-        whole = _whole(log, session_id, context.upto_seq)
-        context, shaped = _shaped(whole, wanted.policy, form.reader)
+        whole = whole_history(log, session_id, context.upto_seq)
+        context, shaped = shaped_by(wanted.policy, whole, form.reader)
     body = body_of(context, form, read_blob=log.blobs.get)
-    return Built(context, sources, shaped, form, body)
-
-
-def _whole(log: Log, session_id: str, upto_seq: int) -> Sources:
-    """A history from its first event on.
-
-    Raises:
-        SettingsError: it is too large to be shaped anew.
-    """
-    state = log.state(session_id)
-    events: list[Recorded] = []
-    size = 0
-    for recorded in Past(log, state).each(0, upto_seq) if state else ():
-        size += bytes_with_texts(recorded)
-        if len(events) >= SHAPED_EVENTS_MAX or size > SHAPED_BYTES_MAX:
-            raise SettingsError("policy", session_id, _TOO_LARGE)
-        events.append(recorded)
-    return Sources(events, texts=read_texts(log.blobs, text_blobs(events)))
-
-
-def _shaped(
-    sources: Sources, policy: ContextPolicy, reader: Reader
-) -> tuple[Context, Sources]:
-    """A context as if its owner had used a policy, and the events that this gives."""
-    shaper = Shaper(policy, default_counter(), reader, sources.texts)
-    events = sources.events
-    for call in main_calls(events) if policy.makes_smaller else ():
-        shaper.shape(events[: place_behind(events, call.upto_seq)])
-    context = shaper.shape(events)
-    return context, replace(sources, events=shaper.merged)
+    policy = wanted.policy or _policy_of(context, last)
+    return Built(context, sources, shaped, form, body, policy)
 
 
 def policy_wanted(name: str, budget_tokens: int | None) -> ContextPolicy | None:
@@ -168,10 +134,19 @@ def policy_wanted(name: str, budget_tokens: int | None) -> ContextPolicy | None:
     return policy if budget_tokens is None else policy.within(budget_tokens)
 
 
-def _for_last_model(form: Form, log: Log, session_id: str, upto_seq: int) -> Form:
+def _policy_of(context: Context, last: Asked | None) -> ContextPolicy | None:
+    """The policy of the last calls, where it has a name here.
+
+    Just behind a compaction it is that of the last call before.
+    """
+    request = last.started.request if last and last.started else None
+    before = request.policy if isinstance(request, RequestRef) else ""
+    return POLICIES.get(context.shaped.policy or before)
+
+
+def _for_last_model(form: Form, last: Asked | None) -> Form:
     """A form for the model that was last asked, where it names none."""
-    last = None if form.model else last_asked(log, session_id, upto_seq)
-    if last is None:
+    if form.model or last is None:
         return form
     return replace(form, model=last.model, provider=form.provider or last.provider)
 
@@ -204,6 +179,8 @@ def _explanation(found: Built, counter: TokenCounter) -> dict[str, Any]:
     return {
         "counter": told.counter,
         "tokens": sizes_view(told.sizes),
+        "policy": "" if found.policy is None else found.policy.name,
+        "budgets": {} if found.policy is None else found.policy.budgets,
         "provider_tokens": calibration.tokens(told.sizes.total, model=found.form.model),
         "provider_ratio": round(ratio.ratio, 4),
         "provider_unseen": ratio.unseen,
@@ -238,8 +215,8 @@ def calibration_of(
 
 
 def sizes_view(sizes: Sizes) -> dict[str, int]:
-    """Tokens by section, and all of them."""
-    return {"total": sizes.total, **sizes.as_dict()}
+    """Tokens by section, of all messages together, and all of them."""
+    return {"total": sizes.total, "messages": sizes.messages, **sizes.as_dict()}
 
 
 def message_view(message: ShownMessage) -> dict[str, Any]:
@@ -261,8 +238,7 @@ def last_two_calls(log: Log, session_id: str, at_seq: int | None) -> list[int]:
         session_id: which.
         at_seq: calls that began later do not count.
     """
-    calls = [call for call in calls_of(log, session_id) if not call.aside]
-    return [c.upto_seq for c in calls if at_seq is None or c.seq <= at_seq][-2:]
+    return [call.upto_seq for call in last_calls(log, session_id, 2, at_seq=at_seq)]
 
 
 def difference_view(

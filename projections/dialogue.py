@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from foldline.projections.context import Message, Part
-from foldline.projections.wire import Image, Json, Wire, joined, text_of
+from foldline.projections.wire import Image, Json, Wire, joined
 
 
 class Dialogue(ABC):
@@ -29,7 +29,11 @@ class Dialogue(ABC):
             self._answer(message)
         elif message.role == "user":
             self.show_below()
-            self._say(self._shown(message.parts))
+            self._ask(message.parts)
+
+    def _ask(self, parts: Iterable[Part]) -> None:
+        """Add what a user said."""
+        self._say(self._shown(parts))
 
     def show_below(self) -> None:
         """Show the images that had no place where they belong."""
@@ -42,7 +46,7 @@ class Dialogue(ABC):
             image = self._wire.image(part)
             if image is not None:
                 content.append(self._image(image))
-            elif text := joined([text_of(part)]):
+            elif text := joined([self._wire.text(part)]):
                 content.append(self._text(text))
         return content
 
@@ -51,7 +55,7 @@ class Dialogue(ABC):
         image = self._wire.image(part)
         if image is not None:
             self._below += [self._text(f"Image of {of}:"), self._image(image)]
-        return text_of(part, below=image is not None)
+        return self._wire.text(part, below=image is not None)
 
     @abstractmethod
     def _say(self, content: list[Json]) -> None:

@@ -49,18 +49,20 @@ class Digest:
         self.to_seq = 0
         self._texts = texts
         self._counter = counter
-        self._forget()
-
-    def _forget(self) -> None:
-        self.tasks: list[str] = []
-        self.history: list[str] = []
-        self.mentioned = Mentioned()
         self.facts = Facts(self._text)
-        self.tokens = 0
-        """Of all that the entries hold."""
         self._known: set[str] = set()
         self._tales: Mapping[str, Tale] = {}
         self._steering: dict[str, Blocks] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin anew, as behind a clearing: only what is open stays."""
+        self.tasks: list[str] = []
+        self.history: list[str] = []
+        self.mentioned = Mentioned()
+        self.facts.forget_failures()
+        self.tokens = 0
+        """Of all that the entries hold."""
         self._before: dict[str, dict[str, Any]] = {}
 
     def fits(self, events: Iterable[Recorded]) -> bool:
@@ -76,20 +78,17 @@ class Digest:
         """Take in the next events, which are live, up to a seq."""
         self.to_seq = to_seq
         events = [recorded for recorded in events if recorded.seq <= to_seq]
-        cleared = [
-            index
-            for index, recorded in enumerate(events)
-            if isinstance(recorded.event, ContextCleared)
-        ]
+        cleared = [r.seq for r in events if isinstance(r.event, ContextCleared)]
+        cleared_seq = cleared[-1] if cleared else 0
         if cleared:
             self._forget()
-            events = events[cleared[-1] :]
         self._tales = tales_of(events)
         for recorded in events:
-            self._take(recorded)
             self.facts.take(recorded)
+            if recorded.seq > cleared_seq or isinstance(recorded.event, SteeringReceived):
+                self._take(recorded)
         for call_id, tale in self._tales.items():
-            self.facts.take_call(tale)
+            self.facts.take_call(tale, failed=tale.seq > cleared_seq and failed_of(tale))
             self._known.update((call_id, *tale.names))
 
     def _take(self, recorded: Recorded) -> None:

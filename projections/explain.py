@@ -3,16 +3,15 @@
     explain(context, events, counter)     each message, its events, tokens and reason
     prefix.difference(before, after, ...) what two contexts share, dropped and new
 
-The reasons are these. A message is *in force* (what leads the conversation), *in full*, a
-*summary* or a *note*; a result is *in full*, *as it was shown* (frozen), *pruned* (a
-reference stands for it) or a *stand-in*. What is not shown was compacted, cleared,
-rewound, overtaken (also: retracted, or another message came in its place), said on a
-branch, or never is for the model.
+The reasons are these. A message is *in force* (it leads), *in full*, a *summary* (also of
+what was taken back since) or a *note*; a result is *in full*, *as it was shown* (frozen),
+*pruned* (a reference stands for it) or a *stand-in*. What is not shown was compacted,
+cleared, rewound, overtaken (retracted, replaced), said on a branch, or not for the model.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foldline.projections.calls import end_of
 from foldline.projections.context import NOTE, SUMMARY, Context, Message, Part
@@ -48,6 +47,7 @@ from foldline.schemas.recorded import Recorded
 IN_FORCE = "in force"
 IN_FULL = "in full"
 A_SUMMARY = "summary"
+A_STALE_SUMMARY = "summary, of what was taken back too"
 A_NOTE = "note"
 AS_SHOWN = "as it was shown"
 PRUNED = "pruned"
@@ -198,9 +198,13 @@ def shown_messages(
         counter: counts the tokens.
         reader: whom it is for.
     """
-    return tuple(
+    shown = (
         _message(place, message, by_id, counter, reader)
         for place, message in enumerate(context.messages)
+    )
+    stale = {A_SUMMARY: A_STALE_SUMMARY} if context.shaped.stale_seq else {}
+    return tuple(
+        replace(one, why=stale[one.why]) if one.why in stale else one for one in shown
     )
 
 
@@ -269,7 +273,7 @@ def _words(parts: Iterable[Part]) -> Iterable[str]:
             yield from _words(part.parts)
             yield " "
         elif part.kind == "text":
-            yield part.text
+            yield part.spoken
         else:
             yield f"[{part.kind}] {part.text} "
 

@@ -57,6 +57,7 @@ BACKGROUND = "BACKGROUND"
 
 NOT_BEGUN = {
     "WAITING": "waits for a person's permission",
+    "GRANTED": "permitted, not run yet",
     "DENIED": "denied, may be asked for again",
     "EXPIRED": "nobody answered in time, may be asked for again",
     "NOT_RUN": "not run",
@@ -121,12 +122,17 @@ class Facts:
             case _:
                 pass
 
-    def take_call(self, tale: Tale) -> None:
-        """Take in what became of one more call."""
+    def forget_failures(self) -> None:
+        """What failed so far is told no more; what is open is as open as before."""
+        self._counts.clear()
+        self._words.clear()
+
+    def take_call(self, tale: Tale, *, failed: bool) -> None:
+        """Take in what became of one more call; `failed`: it is to be told as a failure."""
         request = tale.request
         if _is_unended(tale, self._retried.get(request.call_id, 0)):
             self._unended[request.call_id] = tale
-        if failed_of(tale):
+        if failed:
             arguments = self._text_of(request.arguments)
             key = request.tool, request.args_hash or arguments
             self._counts[key] += 1

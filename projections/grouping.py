@@ -72,7 +72,7 @@ def calls_behind(groups: Sequence[Group], seq: int) -> int:
 def is_fresh(group: Group, policy: ContextPolicy) -> bool:
     """Whether a compaction would newly take this away."""
     taken = group.role != "system" and not is_summary(group)
-    return taken and not _is_pinned(group, policy)
+    return taken and not is_pinned(group, policy)
 
 
 def is_summary(group: Group) -> bool:
@@ -80,10 +80,11 @@ def is_summary(group: Group) -> bool:
     return group.messages[0].origin == SUMMARY
 
 
-def _is_pinned(group: Group, policy: ContextPolicy) -> bool:
+def is_pinned(group: Group, policy: ContextPolicy) -> bool:
+    """Whether a policy names it, or one of its events or calls: all of it stays."""
     pinned = set(policy.pinned)
-    return any(
-        pinned.intersection(message.event_ids)
+    return bool(pinned) and any(
+        pinned.intersection((*message.event_ids, *message.message_ids))
         or any({part.call_id, part.event_id} & pinned for part in message.parts)
         for message in group.messages
     )
@@ -91,7 +92,7 @@ def _is_pinned(group: Group, policy: ContextPolicy) -> bool:
 
 def kept_of(groups: Iterable[Group], policy: ContextPolicy) -> tuple[str, ...]:
     """The events of what is pinned, which stays through a compaction."""
-    kept = [group.messages[0].event_ids for group in groups if _is_pinned(group, policy)]
+    kept = [group.messages[0].event_ids for group in groups if is_pinned(group, policy)]
     return tuple(event_id for ids in kept for event_id in ids)
 
 

@@ -29,6 +29,7 @@ class Item:
     origin: str = SAID
     set_up: bool = False
     said: list[Recorded] = field(default_factory=list[Recorded])
+    message_ids: tuple[str, ...] = ()
 
     @property
     def place(self) -> int:
@@ -50,7 +51,7 @@ class Messages:
     Args:
         pieces: makes parts of blocks.
         tales: every call that was requested.
-        asked: the ids of those that are shown.
+        asked: the message that shows each of them, by the call's id.
         pruned: what is shown instead, by what it stands for.
     """
 
@@ -65,6 +66,7 @@ class Messages:
         self._tales = tales
         self._asked = asked
         self._pruned = pruned
+        self._shown: set[str] = set()
         self.stand_ins: list[Shown] = []
         """The stand-ins that they show."""
 
@@ -79,6 +81,7 @@ class Messages:
             max([item.last_seq, *[tale.settled_seq for tale in told]]),
             item.origin,
             tuple([tale.request.call_id for tale in told if not tale.settled_seq]),
+            item.message_ids,
         )
         said = Message(item.role, tuple(parts), *rest)
         if not told:
@@ -94,10 +97,16 @@ class Messages:
         for part in item.parts:
             if part.kind != "call":
                 parts.append(part)
-            elif part.call_id in self._asked and part.call_id in self._tales:
+            elif self._is_first(part.call_id, item):
+                self._shown.add(part.call_id)
                 told.append(self._tales[part.call_id])
                 parts.append(self._call(told[-1]))
         return parts, told
+
+    def _is_first(self, call_id: str, item: Item) -> bool:
+        """Whether this is where a call is shown: where it was first asked for, once."""
+        asked = self._asked.get(call_id) is item and call_id in self._tales
+        return asked and call_id not in self._shown
 
     def _call(self, tale: Tale) -> Part:
         request = tale.request

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from foldline.schemas.events import EVENT_TYPES
 from foldline.schemas.state import STATUSES
 
-METRICS_VERSION = 1
+METRICS_VERSION = 2
 """Counts of another version are not gone on with: the log is counted anew."""
 
 LABEL_VALUES_MAX = 100
@@ -162,7 +162,7 @@ _FAMILIES = (
     ),
     Family("tool_calls", COUNTER, "Tool calls that a model asked for.", ("tool",)),
     Family("tool_calls_invalid", COUNTER, "Calls refused unexecuted.", ("tool",)),
-    Family("tool_executions", COUNTER, "Executions of tools that began.", ("tool",)),
+    Family("tool_executions", COUNTER, "Executions of tools.", ("tool",)),
     Family("tool_outcomes", COUNTER, "Recorded outcomes of tools.", ("tool", "outcome")),
     Family(
         "tool_errors",
@@ -253,9 +253,19 @@ CONSUMER: dict[str, Family] = {
         Family("metrics_repeats", COUNTER, "Events that came again: not counted."),
         Family("metrics_skipped_records", COUNTER, "Records that no worker wrote."),
         Family("metrics_gaps", COUNTER, "Sessions with events gone before they were read."),
+        Family(
+            "metrics_live_timestamp_seconds",
+            GAUGE,
+            "When the whole log was counted for the first time; 0 before.",
+        ),
+        Family(
+            "approvals_oldest_timestamp_seconds",
+            GAUGE,
+            "Since when the request waits that waits longest; 0 where none does.",
+        ),
     )
 }
-"""What a consumer says of itself beside them; not part of the counts of the log."""
+"""What a consumer says beside them: no counts, but of itself and of what is open."""
 
 
 FLEET: dict[str, Family] = {
@@ -282,6 +292,12 @@ FLEET: dict[str, Family] = {
         Family("fleet_loops", GAUGE, "Loops that were detected in it.", ("by", "name")),
         Family("fleet_loops_detected", COUNTER, "Loops that were detected.", ("kind",)),
         Family("fleet_loop_verdicts", COUNTER, "Answers to their appends.", ("verdict",)),
+        Family(
+            "fleet_loops_untold",
+            COUNTER,
+            "Loops that were not to be recorded in their session.",
+            ("reason",),
+        ),
         Family("fleet_events", COUNTER, "Events that were folded."),
         Family("fleet_repeats", COUNTER, "Events that came again: not counted."),
         Family("fleet_late_events", COUNTER, "Events too old for any window."),
@@ -294,6 +310,7 @@ FLEET: dict[str, Family] = {
             ("result",),
         ),
         Family("fleet_panes", GAUGE, "Panes in memory."),
+        Family("fleet_panes_dropped", COUNTER, "Panes that went early: too many."),
         Family("fleet_lag_records", GAUGE, "Records not read yet.", ("partition",)),
     )
 }

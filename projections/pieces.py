@@ -6,6 +6,9 @@ from foldline.projections.calls import is_empty
 from foldline.projections.context import Part, is_text
 from foldline.schemas.blocks import Blob, Block, Blocks, Body, clean_text
 
+SPEAKERS = frozenset({"user", "assistant", "developer", "system"})
+"""How a text can be named after who said it: the roles of a history that was replaced."""
+
 
 class Pieces:
     """Makes parts of blocks.
@@ -34,7 +37,13 @@ class Pieces:
             model=block.model,
             signature=block.signature,
             opaque=None if block.opaque is None else _text(block.opaque, texts),
+            speaker=_speaker(block),
         )
+
+
+def _speaker(block: Block) -> str:
+    named = block.name if block.kind == "text" else None
+    return named if named in SPEAKERS else ""
 
 
 def whole_text(body: Body, texts: Mapping[bytes, str]) -> str | None:

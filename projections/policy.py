@@ -4,13 +4,78 @@ A policy decides when events are pruned or compacted; what was decided stands in
 so another policy later changes nothing that was shown.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 
 from foldline.errors import SettingsError
 
+MESSAGES = "messages"
+"""What the budget of a policy is of: all of them together."""
+
 NO_LIMIT = 0
 """Of a budget: nothing is pruned or compacted for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    """How the calls of some tools are pruned; what a rule does not say, its policy does.
+
+    Args:
+        tools: names of tools (a glob).
+        keep: their outputs stay in full until they are compacted.
+        reference_tokens: as in `ContextPolicy`, as all that follow.
+        mention_share: how much of a pruned output may go into what it mentions.
+        mention_tokens: how much that is at the most.
+        prune_result_tokens: smaller outputs stay.
+        prune_argument_tokens: smaller arguments stay.
+    """
+
+    tools: str
+    keep: bool = False
+    reference_tokens: int | None = None
+    mention_share: float | None = None
+    mention_tokens: int | None = None
+    prune_result_tokens: int | None = None
+    prune_argument_tokens: int | None = None
+
+    def of(self, policy: "ContextPolicy") -> "ContextPolicy":
+        """A policy as it is for these tools."""
+        said = {f.name: getattr(self, f.name) for f in fields(self)[2:]}
+        own = {name: value for name, value in said.items() if value is not None}
+        return replace(policy, **own)
+
+
+@dataclass(frozen=True, slots=True)
+class SectionBudgets:
+    """How many tokens the sections of a context may have, each by itself.
+
+    Of outputs (`results`) and arguments (`calls`) the oldest become references as soon as
+    there are more; a summary is made no larger. What was said by whom, what the model
+    thought, and tools are never made smaller for a section: an explanation tells where
+    they are above their budgets.
+    """
+
+    system: int = NO_LIMIT
+    tools: int = NO_LIMIT
+    user: int = NO_LIMIT
+    assistant: int = NO_LIMIT
+    reasoning: int = NO_LIMIT
+    calls: int = NO_LIMIT
+    results: int = NO_LIMIT
+    summary: int = NO_LIMIT
+
+    def as_dict(self) -> dict[str, int]:
+        """The budgets that there are, by the names of their sections."""
+        said = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: tokens for name, tokens in said.items() if tokens != NO_LIMIT}
+
+    def within(self, budget_tokens: int) -> "SectionBudgets":
+        """None of them above a budget of all."""
+        lower = {name: min(n, budget_tokens) for name, n in self.as_dict().items()}
+        return replace(self, **lower)
+
+
+NO_SECTIONS = SectionBudgets()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +101,8 @@ class ContextPolicy:
         mention_tokens: how many these are at the most, however large the output is.
         prune_result_tokens: smaller outputs stay.
         prune_argument_tokens: smaller arguments stay.
-        keep_tools: tools (globs) whose outputs are not pruned.
+        tools: rules for some tools; the first one that fits a tool holds for it.
+        sections: what the sections may have, each by itself.
         pinned: ids of events or calls that stay in full, through every compaction.
         no_progress_max: so many compactions without progress, and a person is asked.
     """
@@ -55,19 +121,42 @@ class ContextPolicy:
     mention_tokens: int = 2_000
     prune_result_tokens: int = 100
     prune_argument_tokens: int = 200
-    keep_tools: tuple[str, ...] = ()
+    tools: tuple[ToolRule, ...] = ()
+    sections: SectionBudgets = NO_SECTIONS
     pinned: tuple[str, ...] = ()
     no_progress_max: int = 3
 
     @property
     def makes_smaller(self) -> bool:
         """Whether it ever prunes or compacts anything."""
+        return self.least_step_tokens != NO_LIMIT
+
+    @property
+    def least_step_tokens(self) -> int:
+        """No context of fewer tokens is made smaller; NO_LIMIT where none ever is."""
+        sections = self.sections.as_dict().values()
         steps = (self.budget_tokens, self.prune_step_tokens, self.compact_step_tokens)
-        return any(step != NO_LIMIT for step in steps)
+        return min((n for n in (*steps, *sections) if n != NO_LIMIT), default=NO_LIMIT)
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        """What its messages may have together, and each section that has a budget."""
+        budget = self.budget_tokens
+        return ({} if budget == NO_LIMIT else {MESSAGES: budget}) | self.sections.as_dict()
 
     def keeps(self, tool: str) -> bool:
         """Whether a tool's outputs stay in full until they are compacted."""
-        return any(fnmatchcase(tool, pattern) for pattern in self.keep_tools)
+        rule = self._rule_of(tool)
+        return rule is not None and rule.keep
+
+    def of(self, tool: str) -> "ContextPolicy":
+        """The same policy as it is for a tool."""
+        rule = self._rule_of(tool)
+        return self if rule is None else rule.of(self)
+
+    def _rule_of(self, tool: str) -> ToolRule | None:
+        found = (rule for rule in self.tools if fnmatchcase(tool, rule.tools))
+        return next(found, None)
 
     def within(self, budget_tokens: int) -> "ContextPolicy":
         """The same policy for a smaller context: everything in it shrinks with it.
@@ -91,6 +180,7 @@ class ContextPolicy:
             compact_step_tokens=min(self.compact_step_tokens, step),
             summary_tokens=min(self.summary_tokens, summary),
             mention_tokens=min(self.mention_tokens, step),
+            sections=self.sections.within(budget_tokens),
         )
 
 

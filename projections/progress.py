@@ -19,6 +19,7 @@ from foldline.schemas.events import (
     GoalSet,
     HistoryRewound,
     InputProvided,
+    MessageRetracted,
     SteeringReceived,
     SubagentEnded,
     ToolCallRequested,
@@ -70,7 +71,7 @@ def _is_new(
     match recorded.event:
         case UserMessage() | SteeringReceived() | InputProvided() | GoalSet():
             return recorded.envelope.actor.kind == PERSON
-        case HistoryRewound() | ContextCleared() | SubagentEnded():
+        case HistoryRewound() | ContextCleared() | MessageRetracted() | SubagentEnded():
             return True
         case ToolExecutionCompleted(call_id=call_id, output=output):
             tool, args_hash = asked.get(call_id, ("", ""))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from foldline.projections.context import Part
-from foldline.projections.grouping import Group
+from foldline.projections.grouping import Group, is_pinned
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.pruning import (
     PRUNED_MARK,
@@ -21,11 +21,20 @@ from foldline.projections.pruning import (
     shortened,
     strings_in,
 )
-from foldline.projections.token_count import TokenCounter
+from foldline.projections.token_count import (
+    ANYBODY,
+    Reader,
+    TokenCounter,
+    part_tokens,
+)
 from foldline.schemas.blocks import Block, Blocks, json_block, text_block
 
-RULE = "reference/1"
-"""The rule of a pruning; a reference made otherwise has another."""
+RULE = "reference/2"
+"""The rule of a pruning; a reference made otherwise has another. The first one did not
+see images."""
+
+OWN_RULES = frozenset({"reference/1", RULE})
+"""Of the prunings that foldline made by itself, in whatever version."""
 
 ERROR_FACTOR = 4
 """A failure stays longer: it is pruned only where it is so many times larger."""
@@ -46,31 +55,80 @@ class Prune:
 
 
 def prune(
-    groups: Sequence[Group], policy: ContextPolicy, counter: TokenCounter
+    groups: Sequence[Group],
+    policy: ContextPolicy,
+    counter: TokenCounter,
+    reader: Reader = ANYBODY,
 ) -> Prune | None:
     """What in these groups is to be pruned; None where it saves too little."""
-    found = [
-        part
-        for group in groups
-        for message in group.messages
-        for part in message.parts
-        if _prunable(part, policy, counter)
-    ]
-    if _guessed(found, policy, counter) < policy.prune_step_tokens:
+    sized = _Sized(counter, reader)
+    found = _found(groups, policy, sized)
+    if _guessed(found, policy, sized) < policy.prune_step_tokens:
         return None
-    step = _pruning(found, policy, counter)
+    step = _pruning(found, policy, sized)
     return step if step.tokens_saved >= policy.prune_step_tokens else None
 
 
-def _pruning(found: Iterable[Part], policy: ContextPolicy, counter: TokenCounter) -> Prune:
+def prune_oldest(
+    groups: Sequence[Group],
+    kind: str,
+    tokens: int,
+    policy: ContextPolicy,
+    counter: TokenCounter,
+    reader: Reader = ANYBODY,
+) -> Prune | None:
+    """The oldest results (or calls) in these groups, as many as save so many tokens.
+
+    Fewer where no more can be saved; None where nothing can.
+    """
+    sized = _Sized(counter, reader)
+    found = [part for part in _found(groups, policy, sized) if part.kind == kind]
+    step = _pruning(found, policy, sized, enough=tokens)
+    return step if step.targets else None
+
+
+def _found(groups: Iterable[Group], policy: ContextPolicy, sized: "_Sized") -> list[Part]:
+    """What can be pruned, in its order."""
+    return [
+        part
+        for group in groups
+        if not is_pinned(group, policy)
+        for message in group.messages
+        for part in message.parts
+        if _prunable(part, policy.of(part.tool), sized)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """How many tokens something has, for whom a context is."""
+
+    counter: TokenCounter
+    reader: Reader
+
+    def of(self, part: Part) -> int:
+        """Of what a call or a result says; of an image what its provider takes."""
+        return part_tokens(part, self.counter, reader=self.reader)
+
+
+def _pruning(
+    found: Iterable[Part],
+    policy: ContextPolicy,
+    sized: _Sized,
+    *,
+    enough: int | None = None,
+) -> Prune:
     seen: set[str] = set()
     targets: list[str] = []
     blocks: list[Block] = []
     saved = 0
     for part in found:
-        names = Names(seen, policy.mention_tokens)
-        block = _reference(part, names, policy, counter)
-        gain = _size(part, counter) - counter.count(str(block.body))
+        if enough is not None and saved >= enough:
+            break
+        own = policy.of(part.tool)
+        names = Names(seen, own.mention_tokens)
+        block = _reference(part, names, own, sized)
+        gain = sized.of(part) - sized.counter.count(str(block.body))
         if gain > 0:
             targets.append(_target(part))
             blocks.append(block)
@@ -79,42 +137,35 @@ def _pruning(found: Iterable[Part], policy: ContextPolicy, counter: TokenCounter
     return Prune(tuple(targets), tuple(blocks), saved)
 
 
-def _prunable(part: Part, policy: ContextPolicy, counter: TokenCounter) -> bool:
-    if {part.call_id, part.event_id} & set(policy.pinned):
-        return False
+def _prunable(part: Part, policy: ContextPolicy, sized: _Sized) -> bool:
     if part.kind == "call":
-        long = counter.count(part.text) > policy.prune_argument_tokens
+        long = sized.of(part) > policy.prune_argument_tokens
         return long and PRUNED_MARK not in part.text
     if part.kind != "result" or part.form not in _SHOWN or policy.keeps(part.tool):
         return False
     factor = ERROR_FACTOR if part.error else 1
-    return _size(part, counter) > policy.prune_result_tokens * factor
+    return sized.of(part) > policy.prune_result_tokens * factor
 
 
-def _guessed(found: Iterable[Part], policy: ContextPolicy, counter: TokenCounter) -> int:
+def _guessed(found: Iterable[Part], policy: ContextPolicy, sized: _Sized) -> int:
     """About how many tokens pruning these saves."""
-    sizes = (size for part in found for size in _long_sizes(part, counter))
+    sizes = (
+        (size, policy.of(part.tool)) for part in found for size in _long_sizes(part, sized)
+    )
     return int(
         sum(
-            size
-            - min(size * policy.mention_share, policy.mention_tokens)
-            - policy.reference_tokens
-            for size in sizes
+            size - min(size * own.mention_share, own.mention_tokens) - own.reference_tokens
+            for size, own in sizes
         )
     )
 
 
-def _long_sizes(part: Part, counter: TokenCounter) -> list[int]:
-    """The tokens of each text that a reference would stand for."""
+def _long_sizes(part: Part, sized: _Sized) -> list[int]:
+    """The tokens of each text, or result, that a reference would stand for."""
     if part.kind == "result":
-        return [_size(part, counter)]
-    sizes = [counter.count(text) for text in strings_in(part.text)]
+        return [sized.of(part)]
+    sizes = [sized.counter.count(text) for text in strings_in(part.text)]
     return [size for size in sizes if size > LONG_STRING_TOKENS]
-
-
-def _size(part: Part, counter: TokenCounter) -> int:
-    """The tokens of what a call or a result says."""
-    return counter.count(part.text) + sum(_size(piece, counter) for piece in part.parts)
 
 
 def _target(part: Part) -> str:
@@ -122,20 +173,27 @@ def _target(part: Part) -> str:
     return part.call_id if part.kind == "result" else part.event_id
 
 
-def _reference(
-    part: Part, names: Names, policy: ContextPolicy, counter: TokenCounter
-) -> Block:
-    where = f"event {part.seq}"
+def _reference(part: Part, names: Names, policy: ContextPolicy, sized: _Sized) -> Block:
+    where, counter = f"event {part.seq}", sized.counter
 
-    def stand_in(text: str, what: str) -> str:
+    def stand_in(text: str, what: str, size: int | None = None) -> str:
+        size = counter.count(text) if size is None else size
+        what = f"{what}: {size} tokens"
         return reference_to(text, what=what, names=names, policy=policy, counter=counter)
 
     if part.kind == "result":
-        text = "\n".join(piece.text for piece in part.parts)
-        return text_block(stand_in(text, f"{part.tool}, {where}"))
+        text = "\n".join(piece.text for piece in part.parts if piece.text)
+        what = f"{part.tool}, {where}{_images(part)}"
+        return text_block(stand_in(text, what, sized.of(part)))
 
     def shorten(text: str) -> str:
         short = counter.count(text) <= LONG_STRING_TOKENS
         return text if short else stand_in(text, where)
 
     return json_block(shortened(part.text, shorten))
+
+
+def _images(part: Part) -> str:
+    """What a reference says of the images that go with a result; nothing of none."""
+    count = sum(piece.kind == "image" for piece in part.parts)
+    return f", {count} image{'s' * (count > 1)}" if count else ""

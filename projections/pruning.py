@@ -54,7 +54,7 @@ def reference_to(
 
     Args:
         text: the output.
-        what: names it: the tool, and the event that has it.
+        what: names it: the tool, the event that has it, how many tokens it is.
         names: what may be mentioned yet; what this one does is taken from it.
         policy: how much may be shown.
         counter: counts tokens.
@@ -63,7 +63,7 @@ def reference_to(
     excerpt = excerpt_of(text, tokens=policy.reference_tokens)
     room = int(size * policy.mention_share)
     named = names.of(text, shown=excerpt, tokens=room, counter=counter)
-    told = f"[{what}: {size} tokens, {PRUNED_MARK} {excerpt}"
+    told = f"[{what}, {PRUNED_MARK} {excerpt}"
     return f"{told}\nIt mentions: {SEPARATOR.join(named)}" if named else told
 
 
@@ -118,6 +118,17 @@ def excerpt_of(text: str, *, tokens: int) -> str:
         return flat
     end = _flat(text[-room:])[-room // END_SHARE :]
     return f"{flat[: room - room // END_SHARE]} … {end}"
+
+
+def fitted(text: str, *, tokens: int, counter: TokenCounter) -> str:
+    """A text of so many tokens at the most: whole, its beginning and end, or nothing."""
+    size = counter.count(text)
+    short, room = text, tokens
+    while size > tokens and room > 0:
+        short = excerpt_of(text, tokens=room)
+        size = counter.count(short)
+        room = room * tokens // max(size, 1)
+    return short if size <= tokens else ""
 
 
 def ending_of(text: str, *, tokens: int) -> str:

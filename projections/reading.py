@@ -13,6 +13,7 @@ from foldline.processors.blobs import BlobStore
 from foldline.processors.lineage import (
     Lineage,
     ancestral_states,
+    joined,
     joined_events,
     joined_state,
     lineage_from,
@@ -27,10 +28,19 @@ from foldline.projections.context import (
 )
 from foldline.projections.in_force import SETS_UP
 from foldline.projections.inheritance import as_set_up, seqs_in_force
-from foldline.projections.model_calls import Asked, asked_of, is_aside, main_calls
+from foldline.projections.live import live_of, takes_back
+from foldline.projections.model_calls import Asked, is_aside, main_calls
 from foldline.projections.request import Rebuilt, rebuilt
+from foldline.projections.tales import NAMING
 from foldline.projections.warm import BasePoint, base_point
-from foldline.schemas.events import CompactionCompleted, RequestRef
+from foldline.schemas.events import (
+    AssistantMessage,
+    CompactionCompleted,
+    ModelCallCompleted,
+    ModelCallStarted,
+    RequestRef,
+    ToolCallRequested,
+)
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 
@@ -122,11 +132,11 @@ def request_of(log: Log, session_id: str, model_call_id: str) -> Rebuilt | None:
     Raises:
         LineageError: it is a fork, and an ancestor is not there as it was.
     """
-    named = (c for c in calls_of(log, session_id) if c.model_call_id == model_call_id)
-    asked = next(named, None)
+    state = log.state(session_id)
+    asked = None if state is None else _asked(Past(log, state), state.seq, model_call_id)
     if asked is None:
         return None
-    call = asked.started
+    call = asked.event if isinstance(asked.event, ModelCallStarted) else None
     request = None if call is None else call.request
     if call is None or not isinstance(request, RequestRef) or not request.ranges:
         return rebuilt(model_call_id, call, None, read_blob=log.blobs.get)
@@ -135,8 +145,38 @@ def request_of(log: Log, session_id: str, model_call_id: str) -> Rebuilt | None:
     return rebuilt(model_call_id, call, sources, read_blob=log.blobs.get)
 
 
-def calls_of(log: Log, session_id: str) -> list[Asked]:
-    """All model calls of a session, its ancestors' before them.
+def _asked(past: "Past", upto_seq: int, model_call_id: str) -> Recorded | None:
+    """The start of a model call; where it has none, the first event that names it.
+
+    The history is gone through without content, up to the start.
+    """
+    named = 0
+    for recorded in past.structure(0, upto_seq):
+        event = recorded.event
+        if type(event) not in _OF_CALLS or event.__dict__["model_call_id"] != model_call_id:
+            continue
+        named = named or recorded.seq
+        if isinstance(event, ModelCallStarted):
+            named = recorded.seq
+            break
+    return next(past.each(named - 1, named), None) if named else None
+
+
+_OF_CALLS = frozenset({AssistantMessage, ModelCallCompleted, ModelCallStarted})
+
+
+def last_calls(
+    log: Log, session_id: str, count: int, *, at_seq: int | None = None
+) -> list[Asked]:
+    """The conversation's last model calls, its ancestors' before them; fewer for fewer.
+
+    They are looked for from the end on.
+
+    Args:
+        log: where the session is.
+        session_id: which.
+        count: how many calls.
+        at_seq: calls that began later do not count.
 
     Raises:
         LineageError: as above.
@@ -144,7 +184,17 @@ def calls_of(log: Log, session_id: str) -> list[Asked]:
     state = log.state(session_id)
     if state is None:
         return []
-    return asked_of(joined_events(log, lineage_from(state, log.state)))
+    past, step = Past(log, state), LOOKED_BACK
+    after_seq = state.seq if at_seq is None else min(at_seq, state.seq)
+    events: list[Recorded] = []
+    while True:
+        first = max(after_seq - step, 0)
+        events = [*past.events(first, after_seq), *events]
+        after_seq, step = first, step * 2
+        calls = main_calls(events)
+        # What names the first of them may lie before; then it began before.
+        if not after_seq or len(calls) > count:
+            return calls[-count:]
 
 
 def last_asked(log: Log, session_id: str, upto_seq: int) -> Asked | None:
@@ -163,6 +213,28 @@ def last_asked(log: Log, session_id: str, upto_seq: int) -> Asked | None:
             return calls[-1]
         upto_seq, step = after_seq, step * 2
     return None
+
+
+def is_taken_back(log: Log, session_id: str, seq: int) -> bool:
+    """Whether what stands at a seq was retracted, replaced or rewound since.
+
+    Of what lies before it only so much is looked at as says which call it ends.
+
+    Raises:
+        LineageError: as above.
+    """
+    state = log.state(session_id)
+    if state is None:
+        return False
+    past = Past(log, state)
+    near = (r for r in past.structure(max(seq - LOOKED_BACK, 1) - 1, seq))
+    events = [r for r in near if r.seq == seq or type(r.event) in _OF_TOOLS]
+    events += [r for r in past.structure(seq, state.seq) if takes_back(r.event)]
+    aside = any(r.seq == seq and is_aside(r) for r in events)
+    return not aside and all(recorded.seq != seq for recorded in live_of(events))
+
+
+_OF_TOOLS = NAMING | {ToolCallRequested}
 
 
 class Past:
@@ -200,6 +272,14 @@ class Past:
         return joined_events(
             self._log, self._lineage, after_seq=after_seq, upto_seq=upto_seq
         )
+
+    def structure(self, after_seq: int, upto_seq: int) -> Iterator[Recorded]:
+        """The same without content."""
+        read = self._log.structure
+        if after_seq >= self._state.fork_seq:
+            name = self._state.session_id
+            return read(name, after_seq=after_seq, upto_seq=upto_seq)
+        return joined(read, self._lineage, after_seq=after_seq, upto_seq=upto_seq)
 
     def base(self, state: SessionState) -> int:
         """The seq behind which the events are needed, by the session's state now."""

@@ -1,6 +1,6 @@
 """The steps in a session's events: model calls and their answers, and turns. Pure.
 
-calls_of(events)       the model calls that a harness makes again, with their answers
+calls_in(events)       the model calls that a harness makes again, with their answers
 turns_of(events)       the turns, and what opened each
 about_calls(events)    the tool call that each event is about
 """
@@ -85,7 +85,7 @@ class _OpenCall:
     )
 
 
-def calls_of(events: Iterable[Recorded]) -> list[RecordedCall]:
+def calls_in(events: Iterable[Recorded]) -> list[RecordedCall]:
     """The model calls with an answer or a failure.
 
     One that nobody saw end is left out: its process died, or gave it up, and whoever

@@ -13,7 +13,7 @@ from foldline.projections.recorded_steps import (
     RecordedCall,
     RecordedTurn,
     about_calls,
-    calls_of,
+    calls_in,
     turns_of,
 )
 from foldline.schemas.authority import authority_of
@@ -231,7 +231,7 @@ def recording_of(
         session_id=session_id,
         events=events,
         first_seq=first_seq,
-        calls=calls_of(own),
+        calls=calls_in(own),
         turns=turns,
         call_of=about_calls(events),
         texts=texts or {},

@@ -8,6 +8,7 @@ A request is complete: `parameters` are what the caller adds to what the context
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from foldline.errors import SettingsError
@@ -21,6 +22,8 @@ from foldline.projections.render_anthropic import (
 from foldline.projections.render_chat import chat_body, chat_messages
 from foldline.projections.render_responses import responses_body
 from foldline.projections.wire import (
+    GLUED,
+    VERSION,
     Json,
     Limits,
     ReadBlob,
@@ -53,6 +56,7 @@ def render(
     read_blob: ReadBlob | None = None,
     parameters: Mapping[str, Any] | None = None,
     caching: Caching | None = None,
+    version: int = VERSION,
 ) -> Json:
     """The body of a request for what comes next.
 
@@ -64,15 +68,17 @@ def render(
         read_blob: gives the bytes of images; without it they are named, not shown.
         parameters: the rest of the request; its `tools` stand behind the context's.
         caching: breakpoints for Anthropic's cache; they change no other byte.
+        version: of the requests; older ones are rebuilt as they were.
     """
     wire = _wire(context, format, model=model, provider=provider, read_blob=read_blob)
+    wire = replace(wire, version=version)
     if format == ANTHROPIC:
         body = anthropic_body(context, wire, caching=caching)
     elif format == OPENAI_CHAT:
         body = chat_body(context, wire)
     else:
         body = responses_body(context, wire)
-    return _complete(format, model, body, parameters or {})
+    return _complete(format, wire, body, parameters or {})
 
 
 def _wire(
@@ -90,7 +96,7 @@ def _wire(
     return Wire(limits, call_ids(context, limits), whose, model, read_blob)
 
 
-def _complete(format: str, model: str, body: Json, parameters: Mapping[str, Any]) -> Json:  # noqa: A002 - the word for it
+def _complete(format: str, wire: Wire, body: Json, parameters: Mapping[str, Any]) -> Json:  # noqa: A002 - the word for it
     """The parameters in front, in one order, and the context behind them."""
     given = cast("Json", cleaned(dict(sorted(parameters.items()))))
     tools = [*body.pop("tools", []), *given.pop("tools", [])]
@@ -98,11 +104,19 @@ def _complete(format: str, model: str, body: Json, parameters: Mapping[str, Any]
     if both:
         raise SettingsError("parameters", ", ".join(both), "nothing that the context says")
     if format == ANTHROPIC:
-        given.setdefault("max_tokens", render_anthropic.MAX_TOKENS)
         asks = cast("Json", given.get("thinking") or {}).get("type") == "enabled"
         if asks and not may_think(body["messages"]):
             given.pop("thinking")
-    return {"model": model, **given, **({"tools": tools} if tools else {}), **body}
+        thinks = 0 if wire.version == GLUED else _thinking_tokens(given)
+        given.setdefault("max_tokens", render_anthropic.MAX_TOKENS + thinks)
+    return {"model": wire.model, **given, **({"tools": tools} if tools else {}), **body}
+
+
+def _thinking_tokens(given: Json) -> int:
+    """How much the model may think, which is a part of what it may write."""
+    thinking: object = given.get("thinking")
+    tokens = cast("Json", thinking).get("budget_tokens") if thinking else 0
+    return tokens if isinstance(tokens, int) else 0
 
 
 def request_bytes(request: Json) -> bytes:
@@ -134,4 +148,4 @@ def to_anthropic_messages(
         read_blob: gives the bytes of images; without it they are named, not shown.
     """
     wire = _wire(context, ANTHROPIC, model=model, provider="", read_blob=read_blob)
-    return system_text(context), anthropic_body(context, wire)["messages"]
+    return system_text(context, wire), anthropic_body(context, wire)["messages"]

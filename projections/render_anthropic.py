@@ -21,15 +21,15 @@ from foldline.projections.wire import (
     joined,
     parsed_item,
     system_text,
-    text_of,
-    tools_of,
 )
+from foldline.projections.wire_tools import tools_of
 
 LIMITS = Limits(id_max=64, name_max=64, image_bytes_max=3_932_160)
 """An image may have 5 MiB in base64."""
 
 MAX_TOKENS = 4096
-"""What the model may write where the caller does not say: every model can."""
+"""What the model may write where the caller does not say, besides what it thinks: every
+model can."""
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
 
@@ -57,7 +57,9 @@ def anthropic_body(context: Context, wire: Wire, *, caching: Caching | None = No
     for message in context.messages:
         dialogue.add(message)
     dialogue.end()
-    system = [{"type": "text", "text": text}] if (text := system_text(context)) else []
+    system = (
+        [{"type": "text", "text": text}] if (text := system_text(context, wire)) else []
+    )
     tools = [
         _tool(tool.name, tool.description, tool.schema)
         for tool in tools_of(context.tools, wire)
@@ -138,7 +140,7 @@ class Dialogue:
             if image is not None:
                 source = {"type": "base64", **image._asdict()}
                 blocks.append({"type": "image", "source": source})
-            elif text := joined([text_of(part)]):
+            elif text := joined([self._wire.text(part)]):
                 blocks.append(_text(text))
         return blocks
 
@@ -147,10 +149,10 @@ class Dialogue:
         texts: list[str] = []
         for part in parts:
             shown = [block for block in self._shown([part]) if block["type"] == "image"]
-            texts.append(text_of(part, below=bool(shown)))
+            texts.append(self._wire.text(part, below=bool(shown)))
             if shown:
                 self._below += [_text(f"Image of {of}:"), *shown]
-        return joined(texts)
+        return self._wire.lines(texts)
 
     def _answer(self, message: Message) -> list[Json]:
         """What the model said, as it may go back to it."""
@@ -192,7 +194,7 @@ class Dialogue:
         item = parsed_item(part.opaque) if self._wire.is_own(part) else {}
         if item.get("type"):
             return [item]
-        text = joined([text_of(part)])
+        text = joined([self._wire.text(part)])
         return [_text(text)] if text else []
 
     def _result(self, part: Part) -> Json:
@@ -204,7 +206,7 @@ class Dialogue:
         shown = self._shown(part.parts)
         if any(block["type"] == "image" for block in shown):
             return result | {"content": shown}
-        said = joined(text_of(inner) for inner in part.parts)
+        said = self._wire.lines(self._wire.text(inner) for inner in part.parts)
         return result | {"content": said or NO_OUTPUT_TEXT}
 
 

@@ -18,8 +18,8 @@ from foldline.projections.wire import (
     arguments_text,
     joined,
     system_text,
-    tools_of,
 )
+from foldline.projections.wire_tools import tools_of
 
 LIMITS = Limits(id_max=40, name_max=64, image_bytes_max=20_000_000)
 
@@ -43,7 +43,7 @@ def chat_body(context: Context, wire: Wire) -> Json:
 
 def chat_messages(context: Context, wire: Wire) -> list[Json]:
     """The messages, led by the system's."""
-    system = system_text(context)
+    system = system_text(context, wire)
     dialogue = _Dialogue(wire)
     for message in context.messages:
         dialogue.add(message)
@@ -59,7 +59,7 @@ class _Dialogue(Dialogue):
         """One text where there is nothing else: every server takes that."""
         if any(part["type"] != "text" for part in content):
             self.said.append({"role": "user", "content": content})
-        elif text := joined(part["text"] for part in content):
+        elif text := self._wire.lines(part["text"] for part in content):
             self.said.append({"role": "user", "content": text})
 
     def _answer(self, message: Message) -> None:
@@ -85,7 +85,7 @@ class _Dialogue(Dialogue):
     def _result(self, part: Part) -> Json:
         call_id = self._wire.ids[part.call_id]
         above = f"the result of {call_id}"
-        said = joined([self._hoisted(inner, above) for inner in part.parts])
+        said = self._wire.lines([self._hoisted(inner, above) for inner in part.parts])
         return {
             "role": "tool",
             "tool_call_id": call_id,

@@ -5,13 +5,14 @@ the item that came of it; each call has its output; arguments are the text of an
 What its own tools did goes back as an item only together with the reasoning before it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
 from foldline.projections.calls import NO_OUTPUT_TEXT
 from foldline.projections.context import Context, Message, Part
 from foldline.projections.dialogue import Dialogue
 from foldline.projections.wire import (
+    GLUED,
     GO_ON,
     Image,
     Json,
@@ -21,14 +22,18 @@ from foldline.projections.wire import (
     joined,
     parsed_item,
     system_text,
-    text_of,
-    tools_of,
 )
+from foldline.projections.wire_tools import tools_of
 
 LIMITS = Limits(id_max=64, name_max=64, image_bytes_max=20_000_000)
 
 REASONING = frozenset({"type", "id", "summary", "encrypted_content", "status"})
 """The fields of reasoning that the API takes back; harnesses add others."""
+
+
+COMPACTION = "compaction"
+COMPACTIONS = frozenset({COMPACTION, "compaction_summary"})
+"""What a history is called that the provider compacted and encrypted itself."""
 
 
 class Fields(NamedTuple):
@@ -81,7 +86,7 @@ def responses_body(context: Context, wire: Wire) -> Json:
         dialogue.add(message)
     dialogue.show_below()
     body: Json = {"tools": tools} if tools else {}
-    body |= {"instructions": text} if (text := system_text(context)) else {}
+    body |= {"instructions": text} if (text := system_text(context, wire)) else {}
     said = dialogue.said
     if not said or said[0].get("role") != "user":
         said.insert(0, dialogue.go_on())
@@ -97,12 +102,39 @@ class _Dialogue(Dialogue):
         if content:
             self.said.append(_message("user", content))
 
+    def _ask(self, parts: Iterable[Part]) -> None:
+        """What a user said, and in its place what the provider compacted itself."""
+        said: list[Part] = []
+        for part in parts:
+            item = self._compaction(part)
+            if item is None:
+                said.append(part)
+            else:
+                self._say(self._shown(said))
+                self.said.append(item)
+                said = []
+        self._say(self._shown(said))
+
+    def _compaction(self, part: Part) -> Json | None:
+        """An encrypted history as it came, to the model whose it is; nothing else."""
+        if self._wire.version == GLUED or not self._wire.is_own(part):
+            return None
+        item = parsed_item(part.opaque)
+        secret: object = item.get("encrypted_content")
+        if item.get("type") not in COMPACTIONS or not isinstance(secret, str) or not secret:
+            return None
+        if "id" in item and not self._is_new(item):
+            return None
+        named = {"id": item["id"]} if "id" in item else {}
+        return {"type": COMPACTION, **named, "encrypted_content": secret}
+
     def _answer(self, message: Message) -> None:
         """The items of an answer, in the order in which they were said."""
         thoughts = {
             index: item
             for index, part in enumerate(message.parts)
-            if part.kind == "reasoning" and (item := self._reasoning(part))
+            if part.kind == "reasoning"
+            and (item := self._reasoning(part) or self._compaction(part))
         }
         thought = sum(part.kind == "reasoning" for part in message.parts)
         items: list[Json] = []
@@ -159,7 +191,8 @@ class _Dialogue(Dialogue):
         if any(piece["type"] != "input_text" for piece in shown):
             output: object = shown
         else:
-            output = joined(text_of(inner) for inner in part.parts) or NO_OUTPUT_TEXT
+            said = self._wire.lines(self._wire.text(inner) for inner in part.parts)
+            output = said or NO_OUTPUT_TEXT
         call_id = self._wire.ids[part.call_id]
         return {"type": "function_call_output", "call_id": call_id, "output": output}
 

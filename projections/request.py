@@ -28,13 +28,25 @@ from foldline.projections.policy import FULL, ContextPolicy
 from foldline.projections.render import FORMATS, render, request_bytes
 from foldline.projections.render_anthropic import Caching
 from foldline.projections.token_count import Reader
-from foldline.projections.wire import Json, ReadBlob, compact, parsed_item, provider_of
+from foldline.projections.wire import (
+    GLUED,
+    VERSION,
+    Json,
+    ReadBlob,
+    compact,
+    parsed_item,
+    provider_of,
+)
 from foldline.schemas.blocks import Blob
 from foldline.schemas.events import ModelCallStarted, RequestRef, SeqRange
 
-VERSIONS: Mapping[str, int] = {RENDERER: RENDERER_VERSION, **dict.fromkeys(FORMATS, 1)}
-"""The version of each renderer. A change of the bytes that one gives for the same events
-is a new version: `tests/golden/requests.json` says when."""
+VERSIONS: Mapping[str, int] = {
+    RENDERER: RENDERER_VERSION,
+    **dict.fromkeys(FORMATS, VERSION),
+}
+"""The version of each renderer, which makes those before it, too. A change of the bytes
+that one gives for the same events is a new version: `tests/golden/requests.json` says
+when."""
 
 CACHING = "foldline.caching"
 """The name among the recorded parameters of what is no parameter of the request."""
@@ -90,8 +102,20 @@ def form_of(call: ModelCallStarted, request: RequestRef) -> Form:
     )
 
 
-def body_of(context: Context, form: Form, *, read_blob: ReadBlob | None) -> Json:
+def body_of(
+    context: Context,
+    form: Form,
+    *,
+    read_blob: ReadBlob | None,
+    version: int = VERSION,
+) -> Json:
     """The request, as the provider's API takes it; empty where the harness renders it.
+
+    Args:
+        context: what to show.
+        form: how.
+        read_blob: gives the bytes of images.
+        version: of the renderer, of those that are known here.
 
     Raises:
         SettingsError: an unknown format, or parameters that the context has already.
@@ -109,6 +133,7 @@ def body_of(context: Context, form: Form, *, read_blob: ReadBlob | None) -> Json
         read_blob=read_blob,
         parameters=parameters,
         caching=form.caching,
+        version=version,
     )
 
 
@@ -241,7 +266,9 @@ def _again(
     call: ModelCallStarted, request: RequestRef, sources: Sources, read_blob: ReadBlob
 ) -> bytes:
     context = build(sources)
-    body = body_of(context, form_of(call, request), read_blob=read_blob)
+    version = min(max(request.renderer_version, GLUED), VERSION)
+    form = form_of(call, request)
+    body = body_of(context, form, read_blob=read_blob, version=version)
     return bytes_of(context, body)
 
 
@@ -266,10 +293,9 @@ def _suspects(request: RequestRef) -> tuple[str, ...]:
     known = VERSIONS.get(name)
     if known is None:
         found.append(f"it was rendered by {name!r}, which is not known here")
-    elif known != version:
-        age = "newer" if version > known else "older"
+    elif version > known:
         found.append(
-            f"it was rendered by version {version} of {name}, {age} than {known}, which "
+            f"it was rendered by version {version} of {name}, newer than {known}, which "
             "is here"
         )
     if REDACTED_MARK in request.parameters_json:

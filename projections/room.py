@@ -7,6 +7,9 @@ any step of their policy, which their bytes say already.
 USUAL_BYTES_PER_TOKEN = 4
 """Of prose and code."""
 
+LEAST_BYTES_PER_TOKEN = 1
+"""Of any text: no token stands for less. What keeps a budget so keeps it by any count."""
+
 
 class BytesAsTokens:
     """Counts a token for every so many bytes of UTF-8, rounded up."""

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import cast
 
-from foldline.projections.rules_of_all import ID_MAX, NAME, image, is_id, said, tools
+from foldline.projections.rules_of_all import (
+    ID_MAX,
+    NAME,
+    blocks,
+    image,
+    is_id,
+    objects,
+    said,
+    tools,
+)
 from foldline.projections.wire import Json
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -12,19 +21,21 @@ _THINKING = frozenset({"thinking", "redacted_thinking"})
 BREAKPOINTS_MAX = 4
 """How many cache breakpoints the API takes."""
 
+THINKING_MIN = 1024
+"""How much a model that thinks must be allowed to, in tokens."""
+
 IMAGE_CHARS_MAX = 5 * 1024 * 1024
 """How long an image may be in base64."""
 
 
 def anthropic(request: Json) -> Iterator[str]:
     """What the Messages API would refuse."""
-    messages = cast("list[Json]", request.get("messages") or [])
-    if not isinstance(request.get("max_tokens"), int):
-        yield "max_tokens is not said"
-    for block in cast("list[Json]", request.get("system") or []):
+    messages = objects(request.get("messages"))
+    yield from _room(request)
+    for block in blocks(request.get("system")):
         yield from said(block, "system")
     yield from tools(request, "input_schema")
-    roles = [message["role"] for message in messages]
+    roles = [message.get("role") for message in messages]
     if roles[:1] != ["user"] or roles[-1:] != ["user"]:
         yield "the user has neither the first word nor the last"
     for place, (one, two) in enumerate(pairwise(roles)):
@@ -34,10 +45,10 @@ def anthropic(request: Json) -> Iterator[str]:
     waiting: list[str] = []
     for place, message in enumerate(messages):
         where = f"message {place}"
-        content = cast("list[Json]", message["content"])
+        content = blocks(message.get("content"))
         if not content:
             yield f"{where} is empty"
-        if message["role"] == "assistant":
+        if message.get("role") == "assistant":
             yield from _answer(content, where, seen)
             waiting = _values(content, "tool_use", "id")
         else:
@@ -49,17 +60,40 @@ def anthropic(request: Json) -> Iterator[str]:
     yield from _breakpoints(request)
 
 
+def _room(request: Json) -> Iterator[str]:
+    """How much the model may write; what it thinks is a part of that."""
+    most: object = request.get("max_tokens")
+    if not isinstance(most, int):
+        yield "max_tokens is not said"
+        return
+    thinking = _thinking(request)
+    if thinking is None:
+        return
+    tokens: object = thinking.get("budget_tokens")
+    if not isinstance(tokens, int) or tokens < THINKING_MIN:
+        yield f"thinking of {tokens} tokens: at least {THINKING_MIN} are wanted"
+    elif tokens >= most:
+        yield f"thinking of {tokens} tokens, where max_tokens is {most}"
+
+
+def _thinking(request: Json) -> Json | None:
+    """What is said of thinking, where it is asked for."""
+    thinking: object = request.get("thinking")
+    told = cast("Json", thinking) if isinstance(thinking, dict) else {}
+    return told if told.get("type") == "enabled" else None
+
+
 def _values(items: Iterable[Json], kind: str, key: str) -> list[str]:
     return [str(item.get(key)) for item in items if item.get("type") == kind]
 
 
 def _answer(content: Sequence[Json], where: str, seen: set[str]) -> Iterator[str]:
-    if content and content[-1]["type"] in _THINKING:
+    if content and content[-1].get("type") in _THINKING:
         yield f"{where} ends with thinking"
     called: set[str] = set()
     answered: set[str] = set()
     for block in content:
-        kind = str(block["type"])
+        kind = str(block.get("type"))
         if kind in ("image", "document", "tool_result"):
             yield f"{where}: {kind} in an answer"
         elif kind == "tool_use":
@@ -97,10 +131,10 @@ def _question(content: Sequence[Json], where: str, waiting: list[str]) -> Iterat
     answered = _values(content, "tool_result", "tool_use_id")
     if answered != waiting:
         yield f"{where}: the calls {waiting} have the results {answered}"
-    if any(block["type"] != "tool_result" for block in content[: len(answered)]):
+    if any(block.get("type") != "tool_result" for block in content[: len(answered)]):
         yield f"{where} does not begin with its results"
     for block in content:
-        kind = block["type"]
+        kind = block.get("type")
         if kind == "text":
             yield from said(block, where)
         elif kind == "image":
@@ -112,18 +146,15 @@ def _question(content: Sequence[Json], where: str, waiting: list[str]) -> Iterat
 
 
 def _result(block: Json, where: str) -> Iterator[str]:
-    content = block.get("content")
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    inner = cast("list[Json]", content or [])
+    inner = blocks(block.get("content"))
     if not inner:
         yield f"{where}: an empty result"
     for item in inner:
-        if item["type"] == "text":
+        if item.get("type") == "text":
             yield from said(item, where)
         elif block.get("is_error"):
-            yield f"{where}: {item['type']} in a result that is an error"
-        elif item["type"] == "image":
+            yield f"{where}: {item.get('type')} in a result that is an error"
+        elif item.get("type") == "image":
             yield from _source(item, where)
 
 
@@ -137,24 +168,25 @@ def _source(block: Json, where: str) -> Iterator[str]:
 
 def _thought(request: Json, messages: Sequence[Json]) -> Iterator[str]:
     """Where thinking is asked for, the turn that goes on must have begun with it."""
-    if cast("Json", request.get("thinking") or {}).get("type") != "enabled":
+    if _thinking(request) is None:
         return
     begin = len(messages)
     while begin and (
-        messages[begin - 1]["role"] == "assistant"
-        or _values(messages[begin - 1]["content"], "tool_result", "tool_use_id")
+        messages[begin - 1].get("role") == "assistant"
+        or _values(blocks(messages[begin - 1].get("content")), "tool_result", "tool_use_id")
     ):
         begin -= 1
-    turn = [m for m in messages[begin:] if m["role"] == "assistant"]
-    if turn and turn[0]["content"][0]["type"] not in _THINKING:
+    turn = [m for m in messages[begin:] if m.get("role") == "assistant"]
+    first = blocks(turn[0].get("content"))[:1] if turn else []
+    if first and first[0].get("type") not in _THINKING:
         yield "thinking is asked for in the middle of a turn without it"
 
 
 def _breakpoints(request: Json) -> Iterator[str]:
-    blocks: list[Json] = [*(request.get("tools") or []), *(request.get("system") or [])]
-    for message in cast("list[Json]", request.get("messages") or []):
-        blocks += message["content"]
-    marked = [block for block in blocks if "cache_control" in block]
+    found = [*objects(request.get("tools")), *blocks(request.get("system"))]
+    for message in objects(request.get("messages")):
+        found += blocks(message.get("content"))
+    marked = [block for block in found if "cache_control" in block]
     if len(marked) > BREAKPOINTS_MAX:
         yield f"{len(marked)} cache breakpoints"
     for block in marked:

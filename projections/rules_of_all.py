@@ -16,6 +16,19 @@ _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,[A-Za-z0-9+/]+={0,2}")
 
 
+def objects(value: object) -> list[Json]:
+    """The objects in a list; none where it is no list."""
+    found = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Json", one) for one in found if isinstance(one, dict)]
+
+
+def blocks(content: object) -> list[Json]:
+    """What a message holds: a text alone is one block."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return objects(content)
+
+
 def said(block: Json, where: str) -> Iterator[str]:
     """A text that is blank."""
     if not str(block.get("text") or "").strip():
@@ -40,7 +53,7 @@ def tools(request: Json, schema_key: str) -> Iterator[str]:
     Those of the provider have types of their own.
     """
     names: set[str] = set()
-    for tool in cast("list[Json]", request.get("tools") or []):
+    for tool in objects(request.get("tools")):
         if tool.get("type", "function") not in ("function", "custom"):
             continue
         told = cast("Json", tool.get("function", tool))

@@ -4,8 +4,18 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from foldline.projections.rules_of_all import ID_MAX, NAME, image, is_id, said, tools
+from foldline.projections.rules_of_all import (
+    ID_MAX,
+    NAME,
+    image,
+    is_id,
+    objects,
+    said,
+    tools,
+)
 from foldline.projections.wire import Json
+
+_ANSWERS = frozenset({"output_text", "refusal"})
 
 CHAT_ID_MAX = 40
 """How long the id of a call may be in Chat Completions."""
@@ -14,13 +24,13 @@ CHAT_ID_MAX = 40
 def chat(request: Json) -> Iterator[str]:
     """What Chat Completions would refuse."""
     yield from tools(request, "parameters")
-    messages = cast("list[Json]", request.get("messages") or [])
-    if not any(message["role"] == "user" for message in messages):
+    messages = objects(request.get("messages"))
+    if not any(message.get("role") == "user" for message in messages):
         yield "the user says nothing"
     waiting: list[str] = []
     seen: set[str] = set()
     for place, message in enumerate(messages):
-        where, role = f"message {place}", message["role"]
+        where, role = f"message {place}", message.get("role")
         if role == "system" and place:
             yield f"{where}: the system's message does not lead"
         if role == "tool":
@@ -30,9 +40,9 @@ def chat(request: Json) -> Iterator[str]:
         elif waiting:
             yield f"{where}: calls {waiting} have no results"
             waiting = []
-        calls = cast("list[Json]", message.get("tool_calls") or [])
+        calls = objects(message.get("tool_calls"))
         for call in calls:
-            function = cast("Json", call.get("function") or {})
+            (function,) = objects([call.get("function")]) or [{}]
             yield from _function(call.get("id"), function, where, seen, CHAT_ID_MAX)
         waiting += [str(call.get("id")) for call in calls]
         yield from _content(message, where, may_be_none=bool(calls))
@@ -48,15 +58,21 @@ def _content(message: Json, where: str, *, may_be_none: bool) -> Iterator[str]:
     elif isinstance(content, str):
         yield from said({"text": content}, where)
     else:
-        for part in cast("list[Json]", content):
-            if part["type"] == "text":
-                yield from said(part, where)
-            elif message["role"] != "user":
-                yield f"{where}: {part['type']} of {message['role']}"
-            else:
-                yield from image(str(part["image_url"]["url"]), where)
-        if not content:
-            yield f"{where} is empty"
+        yield from _pieces(objects(content), message.get("role"), where)
+
+
+def _pieces(pieces: Sequence[Json], role: object, where: str) -> Iterator[str]:
+    for part in pieces:
+        if part.get("type") == "text":
+            yield from said(part, where)
+        elif role != "user":
+            yield f"{where}: {part.get('type')} of {role}"
+        else:
+            shown: object = part.get("image_url")
+            url = cast("Json", shown).get("url") if isinstance(shown, dict) else None
+            yield from image(str(url), where)
+    if not pieces:
+        yield f"{where} is empty"
 
 
 def _function(
@@ -88,7 +104,7 @@ def _is_object(text: str) -> bool:
 def responses(request: Json) -> Iterator[str]:
     """What the Responses API would refuse."""
     yield from tools(request, "parameters")
-    items = cast("list[Json]", request.get("input") or [])
+    items = _items(request.get("input"))
     if not any(item.get("role") == "user" for item in items):
         yield "the user says nothing"
     waiting: list[str] = []
@@ -96,7 +112,7 @@ def responses(request: Json) -> Iterator[str]:
     seen: set[str] = set()
     ids: set[str] = set()
     for place, item in enumerate(items):
-        where, kind = f"item {place}", str(item.get("type"))
+        where, kind = f"item {place}", _kind(item)
         if kind == "function_call_output":
             answering = True
             if waiting[:1] != [item.get("call_id")]:
@@ -119,33 +135,53 @@ def responses(request: Json) -> Iterator[str]:
         yield f"calls {waiting} have no outputs"
 
 
+def _items(given: object) -> list[Json]:
+    """What is put in: a text alone is what the user says."""
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    return objects(given)
+
+
+def _kind(item: Json) -> str:
+    """The type of an item; a message may leave it out."""
+    said_by = "message" if "role" in item and "content" in item else ""
+    return str(item.get("type") or said_by)
+
+
 def _message(item: Json, where: str) -> Iterator[str]:
     content = item.get("content")
-    if isinstance(content, str):
-        yield from said({"text": content}, where)
-    elif item.get("role") == "assistant":
-        yield f"{where}: an answer that is no text"
-    else:
+    if item.get("role") != "assistant" or isinstance(content, str):
         yield from _output(content, where)
+        return
+    pieces = objects(content)
+    if not pieces or any(piece.get("type") not in _ANSWERS for piece in pieces):
+        yield f"{where}: an answer that is no text"
+    for piece in pieces:
+        yield from said({"text": piece.get("text", piece.get("refusal"))}, where)
 
 
 def _output(content: object, where: str) -> Iterator[str]:
     if isinstance(content, str):
         yield from said({"text": content}, where)
         return
-    pieces = cast("list[Json]", content or [])
+    pieces = objects(content)
     if not pieces:
         yield f"{where} is empty"
     for piece in pieces:
-        if piece["type"] == "input_image":
+        if piece.get("type") == "input_image":
             yield from image(str(piece.get("image_url")), where)
         else:
             yield from said(piece, where)
 
 
 def _item(item: Json, where: str, ids: set[str], behind: Sequence[Json]) -> Iterator[str]:
-    """Reasoning, or what a tool of the provider did."""
+    """Reasoning, what a tool of the provider did, or what the provider compacted."""
     item_id = item.get("id")
+    if item.get("type") == "compaction":
+        if not item.get("encrypted_content"):
+            yield f"{where}: a compaction that is not encrypted"
+        if item_id is None:
+            return
     if not item_id or str(item_id) in ids:
         yield f"{where}: the id {item_id!r} is used twice, or is none"
     ids.add(str(item_id))

@@ -30,6 +30,7 @@ from foldline.projections.reading import request_of
 from foldline.projections.request import Form
 from foldline.projections.service_access import Reader
 from foldline.projections.service_forks import lineage_for
+from foldline.projections.service_limits import Lane
 from foldline.projections.service_node import Int64, Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
 from foldline.projections.warm import Warm
@@ -114,7 +115,7 @@ async def show_context(
         counter = default_counter() if given.explain else None
         return ContextView(**context_view(found, counter))
 
-    return await node.reading.run(view)
+    return await _lane(node, given).run(view)
 
 
 class SourcesIn(BaseModel):
@@ -196,7 +197,7 @@ async def compare_contexts(
         read_blob = node.log.blobs.get
         return difference_view(before, after, default_counter(), read_blob=read_blob)
 
-    return await node.reading.run(view)
+    return await _lane(node, given).run(view)
 
 
 class RequestView(BaseModel):
@@ -223,6 +224,12 @@ async def show_request(
         detail = f"session {session_id!r} has no model call {model_call_id!r}"
         raise Problem(404, "no_model_call", detail)
     return RequestView(**request_view(found))
+
+
+def _lane(node: Node, given: ContextIn) -> Lane:
+    """Where a context is made: to shape a session anew keeps nobody else waiting."""
+    shapes = given.policy or given.budget is not None
+    return node.shaping if shapes else node.reading
 
 
 def _built(node: Node, session_id: str, wanted: Wanted) -> Built:

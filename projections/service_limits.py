@@ -19,6 +19,10 @@ BURST_S = 2
 BUCKETS_MAX = 20_000
 """For how many tokens and tenants the rates are remembered; more than there may be."""
 
+SHAPED_WAITING_MAX = 8
+"""How many wait for contexts by another policy than their session's: each takes a thread
+for long, so one after another is made, apart from what others read."""
+
 Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
 

@@ -21,7 +21,7 @@ from foldline.processors.http_wire import INT64_MAX, of_path_part
 from foldline.processors.stored import AuditableLog
 from foldline.projections.approvals import Inbox
 from foldline.projections.service_hub import Hub
-from foldline.projections.service_limits import Lane, Rates
+from foldline.projections.service_limits import SHAPED_WAITING_MAX, Lane, Rates
 from foldline.projections.service_metrics import Metrics
 from foldline.projections.service_problems import Problem, no_session
 from foldline.projections.service_warm import WarmContexts
@@ -110,6 +110,7 @@ class Node:
     metrics: Metrics = field(default_factory=Metrics)
     reading: Lane = field(init=False)
     appending: Lane = field(init=False)
+    shaping: Lane = field(init=False)
     hub: Hub = field(init=False)
     token_rates: Rates = field(init=False)
     tenant_rates: Rates = field(init=False)
@@ -130,6 +131,7 @@ class Node:
         self.appending = Lane(
             "append", threads=settings.http_appenders, waiting_max=waiting_max
         )
+        self.shaping = Lane("shape", threads=1, waiting_max=SHAPED_WAITING_MAX)
         self.hub = Hub(self.log, Lane("look", threads=1, waiting_max=1))
         self.token_rates = Rates(per_s=settings.token_rate_per_s, what="by one token")
         self.tenant_rates = Rates(per_s=settings.tenant_rate_per_s, what="by one tenant")
@@ -147,7 +149,7 @@ class Node:
     def close(self) -> None:
         """Begin nothing new. The log is closed by whoever opened it."""
         self.stop()
-        for lane in (self.reading, self.appending, self.hub.lane):
+        for lane in (self.reading, self.appending, self.shaping, self.hub.lane):
             lane.close()
 
     def charge(self, caller: Caller, count: int) -> None:
@@ -292,13 +294,18 @@ class Node:
             self._tenants.popitem(last=False)
 
 
+def where_it_is(standing: Standing) -> str:
+    """How far a partition is, in words, and what stops it."""
+    detail = f"partition {standing.partition} is at {standing.position} of {standing.end}"
+    return f"{detail}: {standing.problem}" if standing.problem else detail
+
+
 def not_yet(standing: Standing) -> Problem:
     """The problem of a partition that is still being read."""
-    detail = f"partition {standing.partition} is at {standing.position} of {standing.end}"
     return Problem(
         503,
         "catching_up",
-        f"{detail}: {standing.problem}" if standing.problem else detail,
+        where_it_is(standing),
         retry_after_s=CATCHING_UP_RETRY_S,
         extra={
             "partition": standing.partition,

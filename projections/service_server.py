@@ -4,11 +4,14 @@ import asyncio
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
 
+from foldline.processors.worker_health import Health
 from foldline.projections.service import create_app
+from foldline.projections.service_health import metrics_text, waits_of
 from foldline.projections.service_node import Node
 
 KEEP_ALIVE_S = 75
@@ -72,6 +75,16 @@ def server_of(node: Node, *, insecure: bool = False, **given: Any) -> Server:
         **given,
     )
     return Server(config, node)
+
+
+def telling(node: Node, health: Health) -> dict[str, Any]:
+    """What makes a server say how its node is, each second that its loop turns."""
+    health.metrics = partial(metrics_text, node)
+
+    async def tell() -> None:
+        health.turned(*waits_of(node))
+
+    return {"callback_notify": tell, "timeout_notify": 1}
 
 
 def _impatient() -> type[asyncio.Protocol]:

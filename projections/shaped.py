@@ -5,9 +5,10 @@ is kept in a process.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
+from foldline.projections.live import TAKES_BACK, taken_back_by
 from foldline.projections.recorded_steps import COMPACTION
 from foldline.schemas.events import (
     AnyEvent,
@@ -49,7 +50,8 @@ class Shaped:
     `last_seq` is the last event that pruned or compacted (0: none did). `failed_tokens`
     is what the context had when its last compaction failed, if none succeeded since.
     `policy` names the policy of its calls, `provider` and `model` who was last asked
-    in the conversation itself: whoever makes its summaries may be another.
+    in the conversation itself: whoever makes its summaries may be another. `stale_seq` is
+    the last event that took back words which the summary may tell (0: none did).
     """
 
     last_seq: int = 0
@@ -57,15 +59,40 @@ class Shaped:
     policy: str = ""
     provider: str = ""
     model: str = ""
+    stale_seq: int = 0
 
 
-def shaped_by(events: Iterable[Recorded]) -> Shaped:
-    """What these events say of it."""
+def shaped_by(events: Sequence[Recorded], live: Iterable[Recorded]) -> Shaped:
+    """What the events of a history say of it.
+
+    Args:
+        events: all of them behind a base, in order.
+        live: those that are part of the conversation.
+    """
     found = _Found()
-    for recorded in events:
-        if type(recorded.event) in _TOLD:
-            found.take(recorded.seq, recorded.event)
-    return found.shaped()
+    stale_seq = 0
+    compacted: CompactionCompleted | None = None
+    for recorded in live:
+        event = recorded.event
+        kind = type(event)
+        if kind in _TOLD:
+            found.take(recorded.seq, event)
+            if kind in (CompactionCompleted, ContextCleared):
+                compacted = event if isinstance(event, CompactionCompleted) else None
+                stale_seq = 0
+        elif compacted is not None and kind in TAKES_BACK:
+            gone = _is_of_compacted(events, compacted.to_seq, recorded)
+            stale_seq = recorded.seq if gone else stale_seq
+    return replace(found.shaped(), stale_seq=stale_seq)
+
+
+def _is_of_compacted(events: Sequence[Recorded], to_seq: int, by: Recorded) -> bool:
+    """Whether an event takes back what lies before the end of a compaction."""
+    named = set(taken_back_by(by.event))
+    if not named:
+        return False
+    behind = (r.event for r in events if to_seq < r.seq < by.seq)
+    return bool(named - {event.__dict__.get("message_id") for event in behind})
 
 
 class _Found:

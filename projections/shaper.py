@@ -83,6 +83,10 @@ class Shaper:
         self._seen_seq = context.upto_seq
         return context
 
+    def saw(self, upto_seq: int) -> None:
+        """A model was shown the context up to there, at which there was nothing to do."""
+        self._seen_seq = upto_seq
+
     def sources(self) -> Sources:
         """What an owner reads for the context: what came since the last compaction."""
         base = max((to_seq for _, to_seq in self._bases), default=0)

@@ -4,14 +4,17 @@
 it (`ContextPruned`, `CompactionCompleted`), and builds again: from then on it is a fact of
 the log. `foldline.projections.shaper` does so for a history that nobody shaped.
 
-1. Outputs and long arguments before the window become references, many at once.
+1. Outputs and long arguments before the window become references, many at once; where a
+   section is above its budget (`foldline.projections.sections`), as many as that needs.
 2. Above the budget, what lies before the window is compacted into a summary. The cut
    goes between messages, and before what still waits: a call whose result may come, and
    steering that was not applied.
 3. Each changes the prefix that a provider has cached. So both are done together, and
    then not again before the model has answered a few times (`apart_calls`). Above the
    budget there is no waiting, if a compaction can bring the context within it.
-4. A summary takes a part of the room that is left of the budget, never all of it: the
+4. Where words were taken back that a summary may tell, it is made anew at once, from what
+   is left: also by a policy that makes nothing smaller.
+5. A summary takes a part of the room that is left of the budget, never all of it: the
    steps after it need some.
 
 All are decided by the tokens of the context as it is, so that what was just done cannot
@@ -37,12 +40,15 @@ from foldline.projections.grouping import (
 )
 from foldline.projections.policy import NO_LIMIT, ContextPolicy
 from foldline.projections.prune_step import Prune, prune
+from foldline.projections.sections import prune_sections
 from foldline.projections.token_count import ANYBODY, Reader, TokenCounter
 
-EXTRACTIVE = "extractive/1"
+EXTRACTIVE = "extractive/2"
 """The strategy of a summary that no model made."""
 
 REASON = "budget"
+RENEWAL = "retraction"
+"""Why there is a compaction: for the policy, or for words that were taken back."""
 
 STEPS_MAX = 8
 """How many steps in a row one context takes; more would be a loop."""
@@ -61,13 +67,15 @@ SUMMARY_GAIN = 0.2
 class Compact:
     """Put a summary in the place of all events up to `to_seq`, but for those kept.
 
-    `summary_tokens` is what the summary may have.
+    `summary_tokens` is what the summary may have. `renews`: a summary stands there already,
+    and tells of what was taken back since.
     """
 
     to_seq: int
     tokens_before: int
     kept: tuple[str, ...] = ()
     summary_tokens: int = 0
+    renews: bool = False
 
 
 Step = Prune | Compact
@@ -93,18 +101,37 @@ def plan(
         seen_seq: up to where the last context went that a model was shown; where nobody
             knows, all from the last thing it said counts as new.
     """
-    if not policy.makes_smaller:
+    if not policy.makes_smaller and not context.shaped.stale_seq:
         return None
     groups = groups_of(context.messages, counter, reader)
+    if context.shaped.stale_seq and (step := _renewed(groups, context, policy)):
+        return step
+    if not policy.makes_smaller:
+        return None
     window = min(window_of(groups, policy.window_tokens), unseen_of(groups, seen_seq))
     planning = _Planning(context, groups, window, policy)
-    if not planning.may_change():
+    may = planning.may_change()
+    step = prune_sections(groups, window, policy, counter, reader, may_change=may)
+    if step is not None:
+        return step
+    if not may:
         return planning.forced()
     if policy.prune_step_tokens != NO_LIMIT:
-        step = prune(groups[:window], policy, counter)
+        step = prune(groups[:window], policy, counter, reader)
         if step is not None:
             return step
     return planning.compaction()
+
+
+def _renewed(
+    groups: Sequence[Group], context: Context, policy: ContextPolicy
+) -> Compact | None:
+    """The compaction that makes the newest summary anew; None where none is shown."""
+    to_seq = max((group.seq for group in groups if is_summary(group)), default=0)
+    cut = cut_of(groups, _place_behind(groups, to_seq), context.held_seq)
+    if not any(is_summary(group) for group in groups[:cut]):
+        return None
+    return replace(compact(groups, cut, policy), to_seq=to_seq, renews=True)
 
 
 class _Planning:
@@ -170,7 +197,8 @@ def _summary_tokens(groups: Sequence[Group], cut: int, policy: ContextPolicy) ->
     """How much the summary may have, so that there is less than before, and room."""
     fresh = tokens_of(g for g in groups[:cut] if is_fresh(g, policy))
     replaced = fresh + tokens_of(g for g in groups[:cut] if is_summary(g))
-    most = min(policy.summary_tokens, replaced - int(fresh * SUMMARY_GAIN))
+    allowed = policy.sections.summary or policy.summary_tokens
+    most = min(policy.summary_tokens, allowed, replaced - int(fresh * SUMMARY_GAIN))
     if policy.budget_tokens == NO_LIMIT:
         return most
     room = policy.budget_tokens - (tokens_of(groups) - replaced)

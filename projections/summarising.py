@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from foldline.projections.digest import Digest
 from foldline.projections.policy import ContextPolicy
-from foldline.projections.pruning import SEPARATOR, within
+from foldline.projections.pruning import MISSES_MAX, SEPARATOR, fitted, within
 from foldline.projections.token_count import TokenCounter
 from foldline.schemas.recorded import Recorded
 
@@ -25,8 +25,10 @@ SUMMARY_MIN_TOKENS = 1_000
 """What a summary may have at the least, however short what it tells of."""
 
 TASK_SHARE = 0.25
+NEWER_SHARE = 0.1
 HISTORY_SHARE = 0.4
-"""Shares of a summary's tokens; what one leaves goes to those after it."""
+"""Shares of a summary's tokens: what people said, of that at the least what they said
+after the first thing, and what was done. What one leaves goes to those after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,13 @@ def summary_from(digest: Digest, *, policy: ContextPolicy, counter: TokenCounter
     """The summary of what a digest has: all parts that say something."""
     tokens = _tokens_for(digest, policy)
     text = _Text(f"[Summary of events 1 to {digest.to_seq}, {GONE}]", tokens, counter)
-    text.add_newest("What people said:", digest.tasks, int(tokens * TASK_SHARE))
+    least = int(tokens * NEWER_SHARE)
+    said = text.first_and_newest(digest.tasks, int(tokens * TASK_SHARE), newer=least)
+    text.add("What people said:", said)
     for title, lines in digest.facts.within(tokens, counter):
         text.add(title, lines)
-    text.add_newest("What was done:", digest.history, int(tokens * HISTORY_SHARE))
+    done = text.first_and_newest(digest.history, int(tokens * HISTORY_SHARE))
+    text.add("What was done:", done)
     names = within(
         digest.mentioned.in_order(), shown=str(text), tokens=text.left, counter=counter
     )
@@ -113,13 +118,31 @@ class _Text:
             self._lines += [title, *lines]
             self.left -= sum(map(self._counter.count, lines))
 
-    def add_newest(self, title: str, lines: Sequence[str], tokens: int) -> None:
-        """Add the first line and the newest that have room, in their order."""
-        tokens = min(tokens, self.left)
+    def first_and_newest(
+        self, lines: Sequence[str], tokens: int, *, newer: int = 0
+    ) -> list[str]:
+        """The first line, cut to its room, and the newest besides, in their order.
+
+        Args:
+            lines: of which these are.
+            tokens: what all may have together.
+            newer: what the newest may have at the least, whatever the first one takes.
+        """
+        room = min(tokens, self.left)
+        first = fitted(lines[0] if lines else "", tokens=room, counter=self._counter)
+        room -= self._counter.count(first)
+        return [*filter(None, [first]), *self._newest(lines[1:], max(room, newer))]
+
+    def _newest(self, lines: Sequence[str], tokens: int) -> list[str]:
+        """The newest lines that have room, in their order; longer ones are passed over."""
+        misses = 0
         kept: list[str] = []
-        for line in [*lines[:1], *reversed(lines[1:])]:
-            tokens -= self._counter.count(line)
-            if tokens < 0:
+        for line in reversed(lines):
+            if tokens <= 0 or misses >= MISSES_MAX:
                 break
-            kept.append(line)
-        self.add(title, kept[:1] + kept[:0:-1])
+            cost = self._counter.count(line)
+            misses = misses + 1 if cost > tokens else 0
+            if cost <= tokens:
+                kept.append(line)
+                tokens -= cost
+        return kept[::-1]

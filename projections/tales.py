@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from foldline.projections.calls import (
     ENDS,
+    GRANTED,
+    WAITING,
     End,
     Result,
     Tale,
@@ -29,6 +31,7 @@ from foldline.schemas.events import (
     ModelCallStarted,
     PermissionDenied,
     PermissionExpired,
+    PermissionGranted,
     PermissionRequested,
     SessionCreated,
     ToolBackgrounded,
@@ -43,6 +46,7 @@ _NO_ERRORS = frozenset({"BACKGROUND", "OUTCOME"})
 
 _TELLING: frozenset[type] = ENDS | {
     PermissionExpired,
+    PermissionGranted,
     PermissionRequested,
     SessionCreated,
     ToolBackgrounded,
@@ -188,13 +192,19 @@ class _Teller:
         elif (result := end_of(event)) is not None:
             self._end(tale, recorded, attempt, result)
         elif (standing := standing_of(event)) is not None:
-            tale.standing = standing
+            _stand(tale, standing)
 
     def _end(self, tale: Tale, recorded: Recorded, attempt: int, result: Result) -> None:
         of = named_by(recorded.event) or tale.request.call_id
         end = End(recorded.seq, attempt, recorded.envelope.event_id, result, of)
         if tale.tell_end(end):
             self._fresh.append(tale)
+
+
+def _stand(tale: Tale, standing: Result) -> None:
+    """What stands in from here on; a grant says nothing of a call that waits for none."""
+    if standing.form != GRANTED or tale.standing.form == WAITING:
+        tale.standing = standing
 
 
 def _project(tale: Tale, recorded: Recorded, event: ToolResultProjected) -> None:

@@ -47,6 +47,9 @@ ENCRYPTED_CHARS_PER_TOKEN = 5
 CALIBRATED_CALLS = 8
 """How many of a model's last calls say how its count differs from the one made here."""
 
+TRUSTED_CALLS = 4
+"""How many calls must have said that before a budget is kept by it."""
+
 RATIO_MIN = 0.5
 RATIO_MAX = 2.0
 """A provider that says less or more than that per token counted here meant something
@@ -95,12 +98,16 @@ ANYBODY = Reader()
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The tokens of a context by section; `total` is what counts against a budget."""
+    """The tokens of a context by section.
+
+    A policy's budget is of `messages`; `total` is what a provider is sent.
+    """
 
     system: int = 0
     tools: int = 0
     user: int = 0
     assistant: int = 0
+    reasoning: int = 0
     calls: int = 0
     results: int = 0
     summary: int = 0
@@ -109,6 +116,11 @@ class Sizes:
     def total(self) -> int:
         """All sections together."""
         return sum(self.as_dict().values())
+
+    @property
+    def messages(self) -> int:
+        """All but the tools."""
+        return self.total - self.tools
 
     def as_dict(self) -> dict[str, int]:
         """The sections by their names, in the order of a context."""
@@ -147,12 +159,19 @@ def tools_tokens(tools: Iterable[ToolDeclaration], counter: TokenCounter) -> int
 
 def sizes_of(context: Context, counter: TokenCounter, *, reader: Reader = ANYBODY) -> Sizes:
     """The tokens of a context by section."""
+    found = message_sizes(context.messages, counter, reader=reader)
+    return Sizes(**found, tools=tools_tokens(context.tools, counter))
+
+
+def message_sizes(
+    messages: Iterable[Message], counter: TokenCounter, *, reader: Reader = ANYBODY
+) -> dict[str, int]:
+    """The tokens of messages by section."""
     found: dict[str, int] = defaultdict(int)
-    found["tools"] = tools_tokens(context.tools, counter)
-    for message in context.messages:
+    for message in messages:
         for section, tokens in _sections(message, counter, reader):
             found[section] += tokens
-    return Sizes(**found)
+    return dict(found)
 
 
 def _sections(
@@ -167,6 +186,8 @@ def _sections(
             yield "calls", CALL_TOKENS + counter.count(part.tool) + tokens
         elif part.kind == "result":
             yield "results", CALL_TOKENS + tokens
+        elif part.kind == "reasoning" and said == "assistant":
+            yield "reasoning", tokens
         else:
             yield said, tokens
 
@@ -180,7 +201,7 @@ def part_tokens(part: Part, counter: TokenCounter, *, reader: Reader = ANYBODY) 
     if part.kind == "image":
         return reader.image_tokens
     if part.text or part.opaque is None:
-        return counter.count(part.text)
+        return counter.count(part.spoken)
     if part.kind == "reasoning":
         return math.ceil(len(part.opaque) / ENCRYPTED_CHARS_PER_TOKEN)
     return counter.count(part.opaque)
@@ -233,9 +254,13 @@ class Calibration:
         return math.ceil(counted * of_model.ratio) + of_model.unseen
 
     def counted(self, tokens: int, *, model: str) -> int:
-        """How much may be counted here to stay within tokens of a model's provider."""
+        """How much may be counted here of messages that are to have so many tokens.
+
+        Never more than that: it holds by both counts. What a few calls say may be chance.
+        """
         of_model = self.of(model)
-        return max(math.floor((tokens - of_model.unseen) / of_model.ratio), 0)
+        trusted = of_model.samples >= TRUSTED_CALLS
+        return math.floor(tokens / max(of_model.ratio, 1.0)) if trusted else tokens
 
     def of(self, model: str) -> Ratio:
         """The ratio of a model; 1 from no calls where its provider never said."""

@@ -129,8 +129,10 @@ class Walk:
         parts = self._pieces.parts(blocks)
         if not parts:
             return []
-        seq = recorded.seq
-        return [Item(seq, "user", parts, [recorded.envelope.event_id], seq, origin)]
+        seq, event_ids = recorded.seq, [recorded.envelope.event_id]
+        name: str = recorded.event.__dict__.get("message_id") or ""
+        names = (name,) if name else ()
+        return [Item(seq, "user", parts, event_ids, seq, origin, message_ids=names)]
 
     def _summary(self, recorded: Recorded, blocks: Blocks, to_seq: int) -> list[Item]:
         """What stands for events up to a seq; nothing where it says nothing."""
@@ -143,7 +145,8 @@ class Walk:
         """The message that parts of this id belong to; a new one where there is none."""
         item = self._messages.get(message_id)
         if item is None:
-            item = self._messages[message_id] = Item(recorded.seq, "assistant")
+            item = Item(recorded.seq, "assistant", message_ids=(message_id,))
+            self._messages[message_id] = item
             self._items.append(item)
         return item
 
@@ -156,7 +159,7 @@ class Walk:
             case ToolCallRequested(call_id=call_id):
                 if all(part.call_id != call_id for part in item.parts):
                     item.parts.append(Part("call", call_id=call_id))
-                self._asked[call_id] = item
+                self._asked.setdefault(call_id, item)
             case AssistantMessage(blocks=blocks):
                 for block in blocks:
                     if block.kind == "tool_call" and block.call_id:
@@ -184,8 +187,17 @@ class Walk:
         self._items = items
         kept = {id(item) for item in items}
         self._messages = {k: i for k, i in self._messages.items() if id(i) in kept}
-        self._asked = {k: i for k, i in self._asked.items() if id(i) in kept}
+        self._asked = self._asked_in(items)
         self.in_force.lead()
+
+    def _asked_in(self, items: list[Item]) -> dict[str, Item]:
+        """The calls that these items show, each where it was first asked for."""
+        found: dict[str, Item] = {}
+        for item in items:
+            for part in item.parts:
+                if part.call_id in self._asked:
+                    found.setdefault(part.call_id, item)
+        return found
 
     def _compact(self, recorded: Recorded, compaction: CompactionCompleted) -> None:
         first, last = compaction.from_seq, compaction.to_seq
@@ -209,7 +221,7 @@ class Walk:
         behind = [recorded for recorded in item.said if recorded.seq > last]
         if not behind:
             return []
-        rest = Item(behind[0].seq, item.role)
+        rest = Item(behind[0].seq, item.role, message_ids=item.message_ids)
         for recorded in behind:
             self._add(rest, recorded)
             message_id = recorded.event.__dict__["message_id"]
@@ -218,7 +230,8 @@ class Walk:
 
     def _ends_between(self, item: Item, last: int, now: int) -> list[Item]:
         """Notes of ends that came behind the cut of a compaction that takes their call."""
-        tales = [self._tales[p.call_id] for p in item.parts if p.call_id in self._tales]
+        asked = [p.call_id for p in item.parts if self._asked.get(p.call_id) is item]
+        tales = [self._tales[c] for c in dict.fromkeys(asked) if c in self._tales]
         ends = [tale.shown_end() for tale in tales if tale.seq <= last]
         return [self._late_item(end) for end in ends if end and last < end.seq < now]
 

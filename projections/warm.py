@@ -106,4 +106,8 @@ class Warm:
 def stored_size(events: Sequence[Recorded], texts: Mapping[bytes, str]) -> int:
     """Bytes of events and of texts, as a log stores them."""
     bodies = sum(len(recorded.body) for recorded in events)
-    return bodies + sum(len(text) for text in texts.values())
+    return bodies + sum(map(_stored, texts.values()))
+
+
+def _stored(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

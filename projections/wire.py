@@ -8,18 +8,25 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
 from foldline.errors import BlobError
 from foldline.projections.context import Context, Part
-from foldline.schemas.blocks import Blob, Body, clean_text
-from foldline.schemas.events import ToolDeclaration
+from foldline.schemas.blocks import Blob, clean_text
 
 ReadBlob = Callable[[bytes], bytes]
 Json = dict[str, Any]
+
+GLUED = 1
+"""The first version of requests: nothing stood between texts in a row, nobody was said to
+have said them, and what a provider compacted itself was left out."""
+
+VERSION = 2
+"""The version that is made now. Those before are made as ever, so that requests which are
+kept by reference can be rebuilt."""
 
 GO_ON = "Go on."
 """What the user says where an API wants a user's message and nobody said anything."""
@@ -42,7 +49,6 @@ _ALTERED = re.compile(
     r"|\[\d+ bytes of [^\]]*, not shown\]\Z"
     r"|\A\[sealed\]\Z"
 )
-_UNSUPPORTED = frozenset({"oneOf", "anyOf", "allOf", "not", "enum"})
 _DATED = re.compile(r"-(?:latest|\d{8}|\d{4}-\d{2}-\d{2})\Z")
 _MAGIC = {
     b"\x89PNG": "image/png",
@@ -80,6 +86,20 @@ class Wire:
     provider: str = ""
     model: str = ""
     read_blob: ReadBlob | None = None
+    version: int = VERSION
+
+    def text(self, part: Part, *, below: bool = False) -> str:
+        """What a part says in words; nothing where it speaks to its own model only.
+
+        Args:
+            part: any but a call or a result.
+            below: whether it is an image that is shown further down.
+        """
+        return text_of(part, below=below, speakers=self.version > GLUED)
+
+    def lines(self, texts: Iterable[str]) -> str:
+        """Texts that are apart, as one; nothing where all are blank."""
+        return joined(texts if self.version == GLUED else parted(texts))
 
     def is_own(self, part: Part) -> bool:
         """Whether this provider and model said it, and so may get it back."""
@@ -101,7 +121,7 @@ class Wire:
             return None
         if blob.size > self.limits.image_bytes_max:
             return None
-        data = _read(self.read_blob, blob)
+        data = read_of(self.read_blob, blob)
         media_type = None if data is None else _media_type(data)
         if data is None or media_type is None:
             return None
@@ -164,12 +184,13 @@ def provider_of(format: str, provider: str) -> str:  # noqa: A002 - the word for
 # --- text ----------------------------------------------------------------------------
 
 
-def text_of(part: Part, *, below: bool = False) -> str:
+def text_of(part: Part, *, below: bool = False, speakers: bool = True) -> str:
     """What a part says in words; nothing where it speaks to its own model only.
 
     Args:
         part: any but a call or a result.
         below: whether it is an image that is shown further down.
+        speakers: whether it is said who said it, where nothing else does.
     """
     if part.kind == "reasoning":
         return ""
@@ -177,19 +198,28 @@ def text_of(part: Part, *, below: bool = False) -> str:
         return f"[server tool: {part.text}]" if part.text.strip() else ""
     if part.blob is None:
         is_data = part.kind in ("image", "file") and part.text.startswith("data:")
-        return f"[{part.kind}]" if is_data or not part.text else part.text
+        said = part.spoken if speakers else part.text
+        return f"[{part.kind}]" if is_data or not part.text else said
     where = ", shown below" if below else ""
     return f"[{part.kind}: {part.blob.size} bytes of {part.blob.media_type}{where}]"
 
 
-def system_text(context: Context) -> str:
+def system_text(context: Context, wire: Wire) -> str:
     """What leads the conversation."""
-    return joined(
-        text_of(part)
+    return wire.lines(
+        wire.text(part)
         for message in context.messages
         if message.role == "system"
         for part in message.parts
     )
+
+
+def parted(texts: Iterable[str]) -> Iterator[str]:
+    """Texts with a line break between those that no white space parts."""
+    last = " "
+    for text in filter(None, texts):
+        yield text if last.isspace() or text[0].isspace() else f"\n{text}"
+        last = text[-1]
 
 
 def joined(texts: Iterable[str]) -> str:
@@ -276,7 +306,7 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-# --- images and tools ----------------------------------------------------------------
+# --- images -----------------------------------------------------------------------
 
 
 def _media_type(data: bytes) -> str | None:
@@ -287,47 +317,7 @@ def _media_type(data: bytes) -> str | None:
     return next(found, None)
 
 
-class Tool(NamedTuple):
-    """A tool as every API takes it: a schema of an object, with nothing on top of it."""
-
-    name: str
-    description: str
-    schema: Json
-
-
-def tools_of(tools: Iterable[ToolDeclaration], wire: Wire) -> list[Tool]:
-    """The tools that are declared, each name once."""
-    found: dict[str, Tool] = {}
-    for tool in tools:
-        name = wire.name(tool.name)
-        if name not in found:
-            description = _body(tool.description, wire.read_blob)
-            schema = _schema(_body(tool.input_schema, wire.read_blob))
-            found[name] = Tool(name, description, schema)
-    return list(found.values())
-
-
-def _schema(text: str) -> Json:
-    found = parsed_item(text)
-    schema = {key: value for key, value in found.items() if key not in _UNSUPPORTED}
-    properties: object = schema.get("properties")
-    schema["properties"] = properties if isinstance(properties, dict) else {}
-    return {"type": "object"} | schema | {"type": "object"}
-
-
-def _body(body: Body, read_blob: ReadBlob | None) -> str:
-    match body:
-        case str():
-            text = body
-        case Blob():
-            data = None if read_blob is None else _read(read_blob, body)
-            text = body.preview or "" if data is None else data.decode(errors="replace")
-        case _:
-            text = ""
-    return clean_text(text)[0]
-
-
-def _read(read_blob: ReadBlob, blob: Blob) -> bytes | None:
+def read_of(read_blob: ReadBlob, blob: Blob) -> bytes | None:
     """The bytes of a blob; None where they are gone: the request is made without them."""
     try:
         return read_blob(blob.sha256)

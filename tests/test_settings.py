@@ -96,6 +96,21 @@ def test_an_owner_renews_its_lease_before_it_runs_out() -> None:
     assert Settings(lease_ttl_ms=500, lease_renew_ms=499).lease_renew_ms == 499
 
 
+@pytest.mark.parametrize("window_ms", [30_000, 90_000, 0])
+def test_a_window_of_the_fleet_is_made_of_whole_panes(window_ms: int) -> None:
+    with pytest.raises(SettingsError, match="FLEET_PANE_MS, which is 60000"):
+        Settings(fleet_window_ms=window_ms)
+    with pytest.raises(SettingsError, match="FLEET_PANE_MS, which is 7000"):
+        Settings(fleet_pane_ms=7_000)
+    assert Settings(fleet_pane_ms=30_000, fleet_window_ms=90_000)
+
+
+def test_the_fleet_keeps_what_its_window_shows() -> None:
+    with pytest.raises(SettingsError, match="FLEET_WINDOW_MS, which is 300000"):
+        Settings(fleet_keep_ms=299_999)
+    assert Settings(fleet_window_ms=60_000, fleet_keep_ms=60_000)
+
+
 @pytest.mark.parametrize("json_first", [True, False])
 def test_a_property_of_its_own_variable_lies_over_those_of_the_json_object(
     monkeypatch: pytest.MonkeyPatch,

@@ -144,11 +144,13 @@ class _Looking:
             (f", from {where}", ""),
         )
         sizes = dict(explanation["tokens"])
-        total = sizes.pop("total")
+        total, _ = sizes.pop("total"), sizes.pop("messages")
         parts = ", ".join(f"{name} {count:,}" for name, count in sizes.items() if count)
         counted = f" tokens ({explanation['counter']}): {parts}"
         self._out.line((f"{total:,}", "bold"), (counted, "dim"))
         self._show_calibration(view["model"], explanation)
+        if explain:
+            self._show_budgets(explanation)
         for message in explanation["messages"]:
             self._show_message(message, explain=explain)
         if explain:
@@ -167,6 +169,23 @@ class _Looking:
             (f" as {clean_line(model)} counts: {ratio:.2f} of each, and ", "dim"),
             (f"{unseen:,} that are not recorded here (by {calls} calls)", "dim"),
         )
+
+    def _show_budgets(self, explanation: dict[str, Any]) -> None:
+        """Each section's tokens beside its budget, and what is above it."""
+        tokens, budgets = explanation["tokens"], explanation["budgets"]
+        if budgets:
+            self._out.heading(f"budgets of policy {clean_line(explanation['policy'])}")
+        for name, count in tokens.items() if budgets else ():
+            if name == "total" or not (count or name in budgets):
+                continue
+            budget = budgets.get(name)
+            over = count - budget if budget else 0
+            self._out.line(
+                (f"  {name:<{ROLE_CELLS}}", "magenta"),
+                (f"{count:>{TOKENS_CELLS},} ", ""),
+                (f"of {budget:,}" if budget else "no budget of its own", "dim"),
+                (f", {over:,} above it" if over > 0 else "", "yellow"),
+            )
 
     def _show_message(
         self, message: dict[str, Any], *, explain: bool = False, mark: str = ""

@@ -90,7 +90,8 @@ def check(
 ) -> int:
     """Compare the topics with what they must be; exit code 1 if anything differs.
 
-    Also says which settings of the brokers make a take-over slow. Replication is
+    The changelog of a fleet is one of them as soon as a fleet worker has made it. Also
+    says which settings of the brokers make a take-over slow. Replication is
     FOLDLINE_TOPIC_REPLICATION; the number of partitions is the log's own.
 
     Args:
@@ -100,12 +101,15 @@ def check(
     from foldline.kafka import cluster_of  # late: see above
     from foldline.kafka_admin import broker_warnings, find_drift
     from foldline.kafka_meta import read_meta
+    from foldline.projections.fleet_rows import version_of
 
     settings = context.settings_for(registry)
     cluster = cluster_of(settings)
     with context.registry(registry) as client:
         meta = read_meta(cluster, settings, schemas=client)
-    drifts = find_drift(cluster, settings, partitions=meta.partitions)
+    drifts = find_drift(
+        cluster, settings, partitions=meta.partitions, fleet=version_of(settings)
+    )
     warnings = broker_warnings(cluster, settings)
     _show_drifts(context, drifts, warnings)
     return NO if drifts else OK

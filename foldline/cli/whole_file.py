@@ -1,5 +1,6 @@
 """A file that is there whole or not at all, whatever becomes of the process."""
 
+import errno
 import os
 import secrets
 import stat
@@ -16,6 +17,12 @@ from foldline.places import OWN_FILE, sync_folder
 BESIDE = ".foldline-export-"
 """How the name of a file begins that is not whole yet."""
 
+BESIDE_LOG = (
+    *("-wal", "-shm", "-journal", ".torn", ".redaction-key"),
+    *(".blobs", ".owners", ".leases"),
+)
+"""How the names of what lies beside a log's file go on behind its own."""
+
 OUTPUT = "--output"
 
 
@@ -31,10 +38,21 @@ def check_place(path: Path, *, log_url: str, option: str = OUTPUT) -> None:
         UsageError: that.
     """
     from foldline.processors.open_log import path_of  # late: --help does without
+    from foldline.producers.redaction_key import key_path
 
-    place, own = destination(path, option=option), path_of(log_url)
-    if own is not None and place.exists() and place.samefile(own):
-        raise UsageError(option, f"a file; {path} is the log")
+    place, own, key = destination(path, option=option), path_of(log_url), key_path(log_url)
+    parts = (
+        [] if own is None else [own, *(own.with_name(own.name + end) for end in BESIDE_LOG)]
+    )
+    for part in (*parts, *([key] if key is not None else [])):
+        whole = part.resolve()
+        if whole == place or whole in place.parents or _same(place, whole):
+            what = "the log" if part == own else "a part of the log"
+            raise UsageError(option, f"a file; {path} is {what}")
+
+
+def _same(place: Path, other: Path) -> bool:
+    return place.exists() and other.exists() and place.samefile(other)
 
 
 def destination(path: Path, *, option: str = OUTPUT) -> Path:
@@ -46,7 +64,10 @@ def destination(path: Path, *, option: str = OUTPUT) -> Path:
         UsageError: it is a folder, a device, a pipe or stdout, or in no folder.
         OSError: nobody can tell what it is.
     """
-    whole = path.resolve()
+    try:
+        whole = path.resolve()
+    except RuntimeError as error:  # what Python calls a circle up to 3.12
+        raise _circle(path, option) from error
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -55,6 +76,10 @@ def destination(path: Path, *, option: str = OUTPUT) -> Path:
             wanted = f"a file in a folder that is there: {folder}"
             raise UsageError(option, wanted) from None
         return whole
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _circle(path, option) from error
+        raise
     if stat.S_ISDIR(found.st_mode):
         raise UsageError(option, f"a file; {path} is a folder")
     if not stat.S_ISREG(found.st_mode) or _is_stdout(found):
@@ -63,6 +88,10 @@ def destination(path: Path, *, option: str = OUTPUT) -> Path:
             wanted = f"a file; for {path}, leave out {OUTPUT}: that is stdout"
         raise UsageError(option, wanted)
     return whole
+
+
+def _circle(path: Path, option: str) -> UsageError:
+    return UsageError(option, f"a file; {path} is a circle of links")
 
 
 def _is_stdout(found: os.stat_result) -> bool:

@@ -14,6 +14,7 @@ from foldline.producers.tools import (
     Toolbox,
 )
 from foldline.projections.policy import FULL, ROOMY
+from foldline.projections.prune_step import RULE
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionCompleted,
@@ -57,7 +58,7 @@ class ContextContract(SummaryContract, WholeContextContract):
                 context = await step(turn, words="done")
                 (pruned, *_) = await recorded(owned, ContextPruned)
                 assert isinstance(pruned.event, ContextPruned)
-                assert pruned.event.rule == "reference/1"
+                assert pruned.event.rule == RULE
                 assert pruned.envelope.turn_id == turn.turn_id
                 assert "src/a.py" in text_of(context)
                 outcome = await recorded_end(owned)

@@ -7,7 +7,9 @@ import pytest
 from foldline.errors import UncertainAppendError
 from foldline.processors.log import Log
 from foldline.producers.client import connect
-from foldline.projections.shaping import EXTRACTIVE, STEPS_MAX
+from foldline.projections.policy import ContextPolicy
+from foldline.projections.shaping import EXTRACTIVE, RENEWAL, STEPS_MAX
+from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionCompleted,
     CompactionFailed,
@@ -15,6 +17,7 @@ from foldline.schemas.events import (
     HistoryRewound,
     KnownEvent,
     MessageRetracted,
+    UserMessage,
 )
 from foldline.testing.context_kit import (
     COMPACTS,
@@ -60,7 +63,7 @@ class SummaryContract:
             begun = await events_of(owned, CompactionStarted)
             assert begun[1].reason == "budget: scripted/1 failed"
             (completed, *_) = await events_of(owned, CompactionCompleted)
-            assert completed.strategy == "extractive/1"
+            assert completed.strategy == EXTRACTIVE
             assert completed.token_after < completed.token_before
             assert "Summary of events" in text_of(context)
 
@@ -199,3 +202,34 @@ class SummaryContract:
             (failed,) = await events_of(owned, CompactionFailed)
             assert failed.reason == "cancelled"
             assert (await owned.state()).open_compaction is None
+
+    @pytest.mark.parametrize("policy", ["full", COMPACTS])
+    @pytest.mark.parametrize("taken_back", ["retracted", "replaced"])
+    async def test_words_taken_back_after_a_compaction_are_in_no_summary_that_is_shown(
+        self, log: Log, policy: ContextPolicy | str, taken_back: str
+    ) -> None:
+        """The next context has one made anew, whatever the policy."""
+        async with connect(log) as client:
+            owned = await client.create(agent="a", policy=policy)
+            async with owned.turn("go") as turn:
+                message_id = await owned.message("FORGET THIS")
+                for name in "abc":
+                    await step(turn, ("read", f'{{"path": "src/{name}.py"}}'))
+                await turn.compact(policy=COMPACTS)
+                assert await events_of(owned, CompactionCompleted)
+                assert "FORGET THIS" in text_of(await turn.context())
+                event: KnownEvent = MessageRetracted(message_ids=(message_id,))
+                if taken_back == "replaced":
+                    words = (text_block("INSTEAD"),)
+                    event = UserMessage(message_id="n", blocks=words, replaces=message_id)
+                await owned.append(event)
+                count = len(await events_of(owned, CompactionCompleted))
+                context = await turn.context()
+                check(context)
+                assert "FORGET THIS" not in text_of(context)
+                assert "src/a.py" in text_of(context)
+                begun = await events_of(owned, CompactionStarted)
+                assert begun[-1].reason == RENEWAL
+                await turn.context()
+                done = await events_of(owned, CompactionCompleted)
+                assert len(done) == count + 1

@@ -1,9 +1,11 @@
 """A SQLite log with sessions of every kind, and the command run on it."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ from foldline.schemas.events import (
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import Verdict
 from foldline.settings import Settings
+
+NOBODY = 65_534
 
 HOSTILE = "ok\x1b]0;owned\x07\x1b[31mred\u202eevil\u200b\r\nnext"
 """What a tool may say: a title change, a colour, a bidi override, a hidden space."""
@@ -241,3 +245,16 @@ def foldline() -> Callable[..., Ran]:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return run_there
+
+
+@contextmanager
+def as_somebody_else() -> Generator[None]:
+    """For root every file can be written."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(NOBODY, NOBODY, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)

@@ -173,6 +173,23 @@ def test_a_policy_shows_what_it_would_have_made(
         assert view["explanation"]["tokens"]["summary"] > 0
 
 
+def test_an_explanation_has_the_tokens_of_each_section_beside_its_budget(
+    run: Run, talk: tuple[str, list[str]]
+) -> None:
+    """Those of its policy: the one that is tried, or that of the session's last calls."""
+    done = run("context", talk[0], "--explain")
+    assert "budgets of policy lean" in done.out
+    assert "of 40,000" in done.out
+    assert "no budget of its own" in done.out
+    done = run("context", talk[0], "--budget", "3", "--explain")
+    (line,) = [line for line in done.out.splitlines() if "of 3" in line]
+    assert line.split()[0] == "messages"
+    assert "above it" in line
+    view = run("context", talk[0], "--budget", "3", "--json").json()["explanation"]
+    assert (view["policy"], view["budgets"]) == ("lean@3", {"messages": 3})
+    assert view["tokens"]["messages"] > 3
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

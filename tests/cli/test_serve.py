@@ -23,6 +23,7 @@ from foldline.projections.tokens import changing, load
 from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.samples import created, said, started
+from tests.cluster.processes import free_ports, wait_until
 
 WAIT_S = 60
 MAIN = "import sys; from foldline.cli import main; sys.exit(main())"
@@ -122,6 +123,28 @@ def test_with_tokens_a_process_serves_who_has_one(
         headers = {"authorization": f"Bearer {secret}"}
         assert httpx2.get(sessions).status_code == 401
         assert httpx2.get(sessions, headers=headers).status_code == 200
+
+
+def test_a_node_with_tokens_is_scraped_without_one_at_its_health_port(
+    url: str, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text('{"tokens": []}')
+    variables = {"FOLDLINE_URL": url, "FOLDLINE_TOKENS_FILE": str(tokens)}
+    with running("--health", f"127.0.0.1:{port}", **variables) as it:
+
+        def ask(path: str) -> httpx2.Response:
+            return httpx2.get(f"http://127.0.0.1:{port}{path}")
+
+        assert httpx2.get(f"{it.url}/metrics").status_code == 401
+        assert ask("/healthz").status_code == 200
+        wait_until(
+            lambda: ask("/readyz").is_success, timeout_s=WAIT_S, what=lambda: "not ready"
+        )
+        text = ask("/metrics").text
+        assert 'route="/metrics",status="401"} 1.0' in text
+        assert "foldline_ready 1" in text
 
 
 def test_tokens_are_added_listed_and_removed(

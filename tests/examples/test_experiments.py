@@ -1,4 +1,4 @@
-"""The experiments: each script is its own test."""
+"""The experiments: each script is its own test; at full size by name only (`make soak`)."""
 
 import runpy
 import sys
@@ -54,6 +54,14 @@ def test_a_full_replay_is_a_checkpoint_and_its_tail_on_every_log(
 ) -> None:
     for url in ("memory:", f"sqlite:///{tmp_path}/sessions.db"):
         assert "checkpoints          20" in run(4, 2_000, url)
+
+
+@pytest.mark.storm
+@pytest.mark.skipif(
+    "'storm' not in config.getoption('markexpr')", reason="by name only: -m storm"
+)
+def test_so_it_is_at_a_hundred_thousand_events(run: Run) -> None:
+    assert "checkpoints          1000" in run(4)
 
 
 @pytest.mark.parametrize("kind", ["memory:", "sqlite"])

@@ -7,7 +7,7 @@ import pytest
 
 from foldline.cli.failures import STORAGE
 from foldline.errors import SlotTakenError
-from foldline.processors.worker_health import Health, HealthServer
+from foldline.processors.worker_health import READY, Health, HealthServer
 from foldline.processors.worker_slot import Slot
 from foldline.processors.worker_watch import EXIT_CODE, TICK_MS, Watch
 from foldline.settings import Settings
@@ -57,15 +57,22 @@ def test_health_says_what_is_waited_for_and_metrics_once_there_are_any() -> None
             503,
             '{"ready": false, "waits_for": ["starting"]}\n',
         )
-        assert ask(server.port, "/metrics") == (200, "")
+        assert ask(server.port, "/metrics") == (200, (READY % 0).decode())
         health.turned()
         health.metrics = lambda: b"foldline 1\n"
         assert ask(server.port, "/readyz")[0] == 200
         assert ask(server.port, "/healthz")[0] == 200
-        assert ask(server.port, "/metrics") == (200, "foldline 1\n")
+        assert ask(server.port, "/metrics")[1] == "foldline 1\n" + (READY % 1).decode()
         assert ask(server.port, "/secrets")[0] == 404
     finally:
         server.close()
+
+
+def test_a_long_turn_that_goes_on_is_as_ready_as_it_was() -> None:
+    health = Health()
+    health.turned("the log")
+    health.goes_on()
+    assert (health.alive, health.waits_for) == (True, ("the log",))
 
 
 def test_a_step_that_outlasts_its_bound_ends_the_process_and_says_where_it_was() -> None:

@@ -63,6 +63,8 @@ EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "collab_close_end", "receiver_thread_id": "kid", "status": {"errored": "x"}},
     {"type": "turn_aborted", "reason": "interrupted"},
     {"type": "task_started"},
+    {"type": "thread_rolled_back", "num_turns": 1},
+    {"type": "thread_rolled_back", "num_turns": 3},
     {"type": "task_complete"},
     {"type": "token_count", "info": None},
     {"type": "of_tomorrow"},

@@ -10,6 +10,8 @@ import pytest
 from foldline.processors.open_log import open_log
 from foldline.producers.codex_mapping import NOISE
 from foldline.producers.openai_items import CALLS, SAID_BY_HARNESS, SERVER_TOOLS
+from foldline.projections.building import build
+from foldline.projections.reading import sources_of
 from foldline.schemas.blocks import Blob, text_of
 from foldline.schemas.events import (
     AssistantMessage,
@@ -187,6 +189,36 @@ def test_what_the_provider_runs_itself_is_part_of_the_answer(
             "command timed out after 1000 milliseconds\nx",
             ToolExecutionTimedOut,
             {"after_ms": 1000, "stop_confirmed": False},
+        ),
+        (
+            "Exit code: 124\nWall time: 1 seconds\nOutput:\ncommand timed out after 9 ms\nx",
+            ToolExecutionTimedOut,
+            {"after_ms": 9, "stop_confirmed": True},
+        ),
+        (
+            EXITED.format(0) + "\ncommand timed out after 5000 ms",
+            ToolExecutionCompleted,
+            {"exit_code": 0},
+        ),
+        (
+            EXITED.format(0) + "\nProcess running with session ID 77",
+            ToolExecutionCompleted,
+            {"exit_code": 0},
+        ),
+        (
+            "notes:\nProcess running with session ID 77\nProcess exited with code 3",
+            ToolExecutionCompleted,
+            {"exit_code": None},
+        ),
+        (
+            '{"output":"command timed out after 5 ms","metadata":{"exit_code":0}}',
+            ToolExecutionCompleted,
+            {"exit_code": 0},
+        ),
+        (
+            '{"output":"Process exited with code 3","metadata":{"exit_code":0}}',
+            ToolExecutionCompleted,
+            {"exit_code": 0},
         ),
         ("exec command rejected by user", PermissionDenied, {"decided_by": "PERSON"}),
         ("unsupported call: foo", ToolExecutionFailed, {"executed": "NO"}),
@@ -372,6 +404,64 @@ def test_tokens_of_calls_that_are_not_shown_are_counted_too(
     assert (state.usage.input_tokens, state.usage.output_tokens) == (45, 22)
     used = [c.usage for c in into.of(ModelCallCompleted, ROLLOUT) if c.usage]
     assert [u.input_tokens for u in used] == [20, 15]
+
+
+# --- what was taken back -----------------------------------------------------------------
+
+
+def said_in(into: Import) -> str:
+    """What the model is shown at the end."""
+    sources = sources_of(into.log, ROLLOUT)
+    assert sources is not None
+    return str(build(sources).messages)
+
+
+def test_turns_that_were_rolled_back_are_no_longer_shown(
+    script: Rollout, into: Import
+) -> None:
+    """A turn is a message of the user, also one within another turn."""
+    script.message("assistant", "done it")
+    for word in ("second", "third", "fourth"):
+        script.message("user", f"{word} prompt")
+        script.message("assistant", f"{word} answer")
+    script.event("thread_rolled_back", num_turns=2)
+    script.message("user", "then this")
+    into.take(script.data)
+    shown = said_in(into)
+    assert all(said in shown for said in ("do it", "second answer", "then this"))
+    assert not any(said in shown for said in ("third", "fourth"))
+
+
+def test_a_second_rollback_goes_on_from_the_first(script: Rollout, into: Import) -> None:
+    for word in ("second", "third", "fourth"):
+        script.message("user", f"{word} prompt")
+    for _ in range(2):
+        script.event("thread_rolled_back", num_turns=1)
+    into.take(script.data)
+    assert ["second" in said_in(into), "third" in said_in(into)] == [True, False]
+    script.event("thread_rolled_back", num_turns=9)
+    into.take(script.data)
+    assert not any(said in said_in(into) for said in ("second", "do it"))
+
+
+def test_a_rollback_leaves_what_a_compaction_put_in_its_place(
+    script: Rollout, into: Import
+) -> None:
+    script.add("compacted", {"message": "so far"})
+    script.message("user", "later prompt")
+    script.event("thread_rolled_back", num_turns=3)
+    into.take(script.data)
+    assert ["so far" in said_in(into), "later" in said_in(into)] == [True, False]
+
+
+@pytest.mark.parametrize("turns", [0, None, "two"])
+def test_a_rollback_that_takes_nothing_back_is_kept_as_it_is(
+    script: Rollout, into: Import, turns: Any
+) -> None:
+    script.event("thread_rolled_back", num_turns=turns)
+    into.take(script.data)
+    (foreign,) = into.of(ForeignRecord, ROLLOUT)
+    assert foreign.record_type == "event_msg/thread_rolled_back"
 
 
 # --- compaction, subagents, the rest ---------------------------------------------------

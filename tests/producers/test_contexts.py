@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,24 @@ from foldline.errors import SettingsError
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import connect
+from foldline.producers.model import ModelResponse
+from foldline.projections import shaped_anew
 from foldline.projections.context_views import (
-    SHAPED_BYTES_MAX,
     Wanted,
     built,
     context_view,
+    policy_wanted,
 )
-from foldline.projections.policy import FULL
-from foldline.projections.token_count import message_tokens
-from foldline.schemas.blocks import Blob, Block
-from foldline.schemas.events import CompactionCompleted, UserMessage
+from foldline.projections.policy import FULL, ContextPolicy
+from foldline.projections.shaped_anew import SHAPED_BYTES_MAX
+from foldline.projections.token_count import context_tokens, message_tokens
+from foldline.schemas.blocks import Blob, Block, text_block
+from foldline.schemas.events import (
+    AssistantMessage,
+    CompactionCompleted,
+    Usage,
+    UserMessage,
+)
 from foldline.testing import LogStory
 from foldline.testing.context_contract import ContextContract
 from foldline.testing.context_kit import step
@@ -108,3 +117,73 @@ def test_a_policy_is_tried_on_sessions_of_a_bounded_size() -> None:
     with pytest.raises(SettingsError, match="without a policy"):
         built(log, story.session_id, Wanted(policy=FULL))
     log.close()
+
+
+def answered(log: Log, answers: int) -> str:
+    """A session in which a model said something so many times."""
+    story = LogStory(log).given(created(mode="MIRRORED"))
+    for number in range(answers):
+        said = (Block(kind="text", body="so"),)
+        call, message = f"c{number}", f"m{number}"
+        answer = AssistantMessage(message_id=message, model_call_id=call, blocks=said)
+        story.given(answer)
+    return story.session_id
+
+
+def test_a_policy_that_is_far_from_any_step_builds_one_context() -> None:
+    """What bytes say is not built at each model call: a long session takes no longer."""
+    log = open_log("memory:")
+    session_id = answered(log, 1_500)
+    wanted = Wanted(policy=policy_wanted("full", 1_000_000_000))
+    found = built(log, session_id, wanted)
+    assert found is not None
+    assert len(found.context.messages) > 1_000
+    log.close()
+
+
+def test_a_policy_that_takes_too_much_work_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One whose contexts are long, at many calls; a smaller budget is none."""
+    log = open_log("memory:")
+    session_id = answered(log, 60)
+    monkeypatch.setattr(shaped_anew, "SHAPED_WORK_MAX", 900)
+    with pytest.raises(SettingsError, match="smaller budget"):
+        built(log, session_id, Wanted(policy=policy_wanted("full", 8_000)))
+    assert built(log, session_id, Wanted(policy=policy_wanted("lean", 100))) is not None
+    log.close()
+
+
+async def test_a_budget_is_kept_by_the_count_of_its_model() -> None:
+    """Once a few calls have said that it counts more than is counted here."""
+    counter = default_counter()
+    counter.load()
+    policy = ContextPolicy("small", budget_tokens=1_000)
+    over: list[int] = []
+    async with connect("memory:") as client:
+        owned = await client.create(agent="a", policy=policy)
+        for number in range(5):
+            async with owned.turn("word " * 100 * (1 + (number == 4))) as turn:
+                context = await turn.context()
+                over.append(owned.over_budget_tokens)
+                usage = Usage(input_tokens=2 * context_tokens(context, counter))
+                async with turn.model_call(context, model="m") as call:
+                    answer = ModelResponse(parts=(text_block("ok"),), usage=usage)
+                    await call.complete(answer)
+        tokens = context_tokens(context, counter)
+    assert (over[:4], over[4]) == ([0] * 4, tokens - 500)
+
+
+async def test_a_budget_is_kept_from_the_first_context_on_whatever_the_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Numbers and hashes have few bytes for each token; prose would be within it."""
+    default_counter.cache_clear()  # as in a process that has counted nothing yet
+    policy = ContextPolicy("small", budget_tokens=10_000)
+    async with connect("memory:") as client:
+        owned = await client.create(agent="a", policy=policy)
+        hashes = "".join(f"{sha256(b'%d' % n).hexdigest()}\n" for n in range(400))
+        async with owned.turn(hashes) as turn:
+            await turn.context()
+        assert owned.over_budget_tokens > 1_000
+    assert "above its budget" in caplog.text

@@ -13,6 +13,7 @@ from foldline.producers.owned import OwnedSession
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.reading import request_of
 from foldline.schemas.blocks import Blob, text_block
+from foldline.schemas.blocks import text_of as text_of_blocks
 from foldline.schemas.events import (
     AssistantMessage,
     CompactionCompleted,
@@ -22,6 +23,7 @@ from foldline.schemas.events import (
     Usage,
 )
 from foldline.testing.context_kit import step, text_of
+from foldline.tokenizers import default_counter
 
 POLICY = ContextPolicy("p", window_tokens=50, summary_tokens=300)
 
@@ -145,3 +147,41 @@ async def test_an_answer_that_is_longer_than_it_may_be_is_cut(log: Log) -> None:
     assert done.token_after is not None
     assert done.token_before is not None
     assert done.token_after < done.token_before
+
+
+@pytest.mark.parametrize("chunked", [60_000, 500])
+async def test_an_answer_and_the_facts_behind_it_are_within_the_summarys_room(
+    log: Log, chunked: int
+) -> None:
+    """However much a model says, and however much failed."""
+    model = Model("\n".join(f"line {number} of many" for number in range(500)))
+    async with connect(log) as client:
+        owned = await client.create(agent="a", policy="full")
+        owned.summarise_by(ModelSummariser(model, model="s", room_tokens=chunked))
+        async with owned.turn("THE TASK") as turn:
+            for number in range(12):
+                await step(turn, ("fail", f'{{"target": "number {number}"}}'))
+                await step(turn, ("read", f'{{"path": "src/{number}.py"}}'))
+            await turn.compact(policy=POLICY)
+        (done,) = [
+            r.event
+            async for r in owned.events()
+            if isinstance(r.event, CompactionCompleted)
+        ]
+    said = [text_of_blocks((block,)) for block in done.blocks]
+    assert "number 11" in said[-1]
+    tokens = sum(map(default_counter().count, said))
+    frame = default_counter().count(said[0])
+    assert tokens <= POLICY.summary_tokens + frame + 10
+    assert all(question.answer_tokens < 200 for question in model.asked)
+
+
+async def test_an_answer_of_one_long_line_is_cut_too(log: Log) -> None:
+    async with connect(log) as client:
+        await worked(log, Model("word " * 5_000))
+        view = await client.open("s")
+        (done,) = [
+            r.event async for r in view.events() if isinstance(r.event, CompactionCompleted)
+        ]
+    assert done.strategy == "model/1"
+    assert len(str(done.blocks)) < 5_000

@@ -8,20 +8,24 @@ from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers import originals
 from foldline.producers.client import connect
-from foldline.producers.originals import FIRST_EVENTS, read_origins
+from foldline.producers.originals import FIRST_EVENTS, Taking, read_origins
 from foldline.producers.owned import OwnedSession
 from foldline.producers.turn import Turn
 from foldline.projections.policy import LEAN
-from foldline.projections.summarising import facts_of
+from foldline.projections.summarising import facts_of, summary_of
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     AssistantMessage,
+    ContextCleared,
+    HistoryRewound,
     InputProvided,
     InputRequested,
     KnownEvent,
+    MessageRetracted,
     PlanItem,
     PlanUpdated,
     SystemObservation,
+    UserMessage,
 )
 from tests.happenings import backgrounded, done, request, start
 from tests.words import Words
@@ -110,3 +114,89 @@ async def test_what_ended_where_nothing_is_read_is_not_told_as_open(
             await turn.append(*ended)
             await says(turn, NEWEST * 2)
             assert await facts(log, owned) == ""
+
+
+async def summary(log: Log, owned: OwnedSession, taking: Taking | None = None) -> str:
+    """The summary of a session."""
+    state = await owned.state()
+    read = read_origins(log, state, state.seq, taking)
+    assert len(read.events) < FIRST_EVENTS + NEWEST + 10
+    return summary_of(read.upto(state.seq), policy=LEAN, counter=Words())
+
+
+def said(name: str, words: str, replaces: str | None = None) -> UserMessage:
+    """A person says something."""
+    return UserMessage(message_id=name, blocks=(text_block(words),), replaces=replaces)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        MessageRetracted(message_ids=("u",)),
+        said("v", "instead", "u"),
+        ContextCleared(),
+        HistoryRewound(to_seq=3),
+    ],
+)
+async def test_what_was_taken_back_where_little_is_read_is_not_summarised(
+    log: Log, event: KnownEvent
+) -> None:
+    """It was said among the first, and taken back between them and the newest."""
+    taking = Taking()
+    async with connect(log) as client:
+        owned = await client.create(agent="a")
+        async with owned.turn("go") as turn:
+            assert (await owned.state()).seq == 3
+            await owned.append(said("u", "the SECRET word"))
+            await says(turn, FIRST_EVENTS + NEWEST)
+            assert "the SECRET word" in await summary(log, owned, taking)
+            await owned.append(event)
+            await says(turn, NEWEST * 2)
+            for known in (taking, None):
+                told = await summary(log, owned, known)
+                assert "SECRET" not in told
+                assert ("- instead" in told) == isinstance(event, UserMessage)
+            turn.leave()
+
+
+async def test_the_first_events_are_those_behind_the_last_clearing_that_holds(
+    log: Log,
+) -> None:
+    """One that was rewound is none; what was open before it is told all the same."""
+    async with connect(log) as client:
+        owned = await client.create(agent="a")
+        async with owned.turn("go") as turn:
+            await owned.append(said("u", "old words"))
+            await turn.append(QUESTION)
+            await says(turn, FIRST_EVENTS)
+            await owned.append(ContextCleared())
+            await owned.append(said("v", "the new task"))
+            await says(turn, FIRST_EVENTS)
+            seq = (await owned.state()).seq
+            await owned.append(ContextCleared())
+            await turn.append(HistoryRewound(to_seq=seq))
+            await says(turn, NEWEST * 2)
+            told = await summary(log, owned)
+            turn.leave()
+    assert "the new task" in told
+    assert "when?" in told
+    assert "old words" not in told
+
+
+async def test_what_an_ancestor_took_back_is_not_summarised_for_a_fork(log: Log) -> None:
+    """Nor shown again to its model."""
+    async with connect(log) as client:
+        owned = await client.create(agent="a")
+        async with owned.turn("go") as turn:
+            await owned.append(said("u", "the SECRET word"))
+            seq = (await owned.state()).seq
+            await says(turn, FIRST_EVENTS)
+            await owned.append(MessageRetracted(message_ids=("u",)))
+            await says(turn, 5)
+        fork = await owned.fork((await owned.state()).seq)
+        async with fork.turn("on") as turn:
+            await says(turn, NEWEST * 2)
+            assert "SECRET" not in await summary(log, fork)
+            assert await fork.is_taken_back(seq)
+            assert not await fork.is_taken_back(seq + 1)
+            turn.leave()

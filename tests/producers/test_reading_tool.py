@@ -13,7 +13,13 @@ from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession
 from foldline.producers.reading_tool import CHARACTERS_MAX
 from foldline.producers.tools import Done, Failed, Tool, ToolContext, ToolResult
-from foldline.schemas.blocks import text_of
+from foldline.schemas.blocks import text_block, text_of
+from foldline.schemas.events import (
+    AssistantMessage,
+    HistoryRewound,
+    MessageRetracted,
+    UserMessage,
+)
 
 LARGE = "".join(f"{number:07} ä\n" for number in range(12_000))
 """More than an event holds: it lies in the blob store."""
@@ -109,3 +115,33 @@ async def test_what_cannot_be_read_is_said_in_words(
     assert isinstance(result, Failed)
     assert result.executed == "NO"
     assert text_of(result.blocks)
+
+
+@pytest.mark.parametrize("taken_back", ["retracted", "replaced", "rewound"])
+async def test_what_was_taken_back_is_not_shown_again(log: Log, taken_back: str) -> None:
+    """Neither words, nor a call and its output; what stands beside them is."""
+    async with connect(log) as client:
+        owned = await client.create(agent="a")
+        await asked(owned, "large")
+        before = (await owned.state()).seq
+        message_id = await owned.message("THE SECRET")
+        if taken_back == "rewound":
+            async with owned.turn("x") as turn:
+                await turn.append(HistoryRewound(to_seq=before))
+        elif taken_back == "replaced":
+            words = (text_block("instead"),)
+            await owned.append(
+                UserMessage(message_id="n", blocks=words, replaces=message_id)
+            )
+        else:
+            said_by = [r.event async for r in owned.events()]
+            answers = [e.message_id for e in said_by if isinstance(e, AssistantMessage)]
+            gone = (message_id, *answers[:1])
+            await owned.append(MessageRetracted(message_ids=gone))
+        text = said(await asked(owned, "read_event", seq=before + 1))
+        assert "taken back" in text
+        assert "SECRET" not in text
+        for kind in ("ToolCallRequested", "ToolExecutionCompleted"):
+            seq = await seq_of(owned, kind)
+            text = said(await asked(owned, "read_event", seq=seq, limit=99))
+            assert ("taken back" in text) == (taken_back == "retracted")

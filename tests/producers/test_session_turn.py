@@ -14,13 +14,10 @@ from foldline.errors import (
 from foldline.producers.model import (
     ModelResponse,
     ToolRequest,
-    from_anthropic,
-    from_openai,
 )
 from foldline.producers.tools import Done, Failed, Tool, Toolbox, ToolContext
 from foldline.projections.context import Context
 from foldline.projections.render import to_openai_messages
-from foldline.schemas.blocks import Block
 from foldline.schemas.events import (
     AssistantMessage,
     ModelCallFailed,
@@ -380,69 +377,6 @@ async def test_a_fenced_owner_ends_nothing_and_says_nothing_more() -> None:
         await turn.__aexit__(FencedError, fenced.value, None)
         assert await count(taken, "TurnEnded") == 0
         assert (await taken.state()).turn is not None
-
-
-# --- what models send ----------------------------------------------------------------
-
-
-def test_an_openai_completion_becomes_blocks_and_requests() -> None:
-    """With its usage, as the provider counts it."""
-    response = from_openai(
-        {
-            "id": "r",
-            "model": "m",
-            "choices": [
-                {
-                    "finish_reason": "tool_calls",
-                    "message": {
-                        "content": "let me see",
-                        "tool_calls": [
-                            {"id": "c", "function": {"name": "t", "arguments": "{}"}},
-                            {"function": {"name": "u"}},
-                        ],
-                    },
-                }
-            ],
-            "usage": {
-                "prompt_tokens": 5,
-                "completion_tokens": 7,
-                "prompt_tokens_details": {"cached_tokens": 3},
-            },
-        }
-    )
-    assert response.parts == [
-        Block(kind="text", body="let me see"),
-        ToolRequest("t", "{}", "c"),
-        ToolRequest("u", "{}", ""),
-    ]
-    assert response.usage is not None
-    assert (response.usage.input_tokens, response.usage.cache_read_input_tokens) == (5, 3)
-    assert (response.finish_reason, response.response_id) == ("tool_calls", "r")
-    assert from_openai({}).parts == []
-
-
-def test_an_anthropic_message_keeps_signed_reasoning_and_what_it_does_not_know() -> None:
-    """Both go back to the same model, verbatim, or nowhere."""
-    response = from_anthropic(
-        {
-            "id": "r",
-            "model": "m",
-            "stop_reason": "tool_use",
-            "content": [
-                {"type": "thinking", "thinking": "hm", "signature": "s"},
-                {"type": "redacted_thinking", "data": "abc"},
-                {"type": "text", "text": "so"},
-                {"type": "tool_use", "id": "c", "name": "t", "input": {"a": "ü"}},
-                {"type": "server_tool_use", "id": "w"},
-            ],
-            "usage": {"input_tokens": 1, "cache_creation_input_tokens": 2},
-        }
-    )
-    kinds = [part.kind if isinstance(part, Block) else part for part in response.parts]
-    request = ToolRequest("t", '{"a": "ü"}', "c")
-    assert kinds == ["reasoning", "reasoning", "text", request, "server_tool"]
-    assert response.usage is not None
-    assert response.usage.cache_write_input_tokens == 2
 
 
 async def test_a_model_that_says_nothing_leaves_no_empty_message() -> None:

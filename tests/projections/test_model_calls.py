@@ -2,12 +2,15 @@
 
 from contextlib import closing
 
+import pytest
+
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_log import wall_clock
+from foldline.projections import reading
 from foldline.projections.building import build
 from foldline.projections.context_views import calibration_of, last_two_calls
 from foldline.projections.model_calls import asked_of, main_calls
-from foldline.projections.reading import calls_of, last_asked, sources_of
+from foldline.projections.reading import last_asked, last_calls, request_of, sources_of
 from foldline.schemas.events import (
     AssistantMessage,
     ModelCallStarted,
@@ -66,4 +69,26 @@ def test_who_makes_summaries_or_speaks_on_a_branch_is_not_the_conversations_mode
         assert [call.model for call in main_calls(events)] == ["main"]
         assert calibration_of(sources, WORDS, model="main").of("main").samples == 1
         assert calibration_of(sources, WORDS, model="small").of("small").samples == 0
-        assert len(calls_of(log, name)) == len(asked_of(events)) == 8
+        assert [call.model_call_id for call in last_calls(log, name, 9)] == ["a"]
+        calls = asked_of(events)
+        assert len(calls) == 8
+        assert all(request_of(log, name, call.model_call_id) for call in calls)
+        assert request_of(log, name, "none") is None
+
+
+def test_the_last_calls_are_found_from_the_end_wherever_they_lie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where what is read first begins in the middle of one."""
+    monkeypatch.setattr(reading, "LOOKED_BACK", 2)
+    with closing(MemoryLog(settings=Settings(), clock=wall_clock)) as log:
+        story = LogStory(log).given(created(), started(), said("one"))
+        for name in "abc":
+            story.given(asked(name, "m"), model_completes(name), answered(name))
+        name = story.session_id
+        calls = main_calls(list(log.events(name)))
+        for at_seq in range(1, story.seq + 1):
+            before = [call.upto_seq for call in calls if call.seq <= at_seq]
+            for count in (1, 2, 5):
+                found = last_calls(log, name, count, at_seq=at_seq)
+                assert [call.upto_seq for call in found] == before[-count:]

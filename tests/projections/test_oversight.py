@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 
-from foldline.errors import PolicyRuleError
 from foldline.projections.oversight import (
     FINDINGS_MAX,
     Finding,
@@ -40,9 +39,16 @@ from tests.story import Story
 
 
 def found(story: Story, *rules: Policy) -> list[Finding]:
-    """What rules say of a story."""
+    """What rules say of a story, of which none fails."""
+    watching, findings = watched(story, *rules)
+    assert watching.failures == {}
+    return findings
+
+
+def watched(story: Story, *rules: Policy) -> tuple[Watching, list[Finding]]:
     watching = Watching(story.session_id, rules)
-    return [finding for recorded in story.events for finding in watching.take(recorded)]
+    findings = [f for recorded in story.events for f in watching.take(recorded)]
+    return watching, findings
 
 
 def wants(finding: Finding) -> list[str]:
@@ -271,20 +277,25 @@ def test_a_rule_that_has_said_enough_is_not_heard_any_more() -> None:
     assert len(found(story, rule)) == FINDINGS_MAX
 
 
-def test_a_rule_that_fails_says_where() -> None:
+def test_a_rule_that_fails_says_where_and_the_others_go_on() -> None:
     def broken(_seen: Seen, recorded: Recorded) -> Sequence[Wish]:
         raise KeyError(recorded.type)
 
-    with pytest.raises(PolicyRuleError, match="'bad' failed at seq 1 of session: KeyError"):
-        found(h.session(), Rule("bad", broken))
+    story = h.in_turn().given(h.user("a"))
+    watching, heard = watched(story, Rule("bad", broken), Rule("mine", judge_messages))
+    assert list(watching.failures) == [0]
+    error = watching.failures[0]
+    assert str(error).startswith("rule 'bad' failed at seq 1 of session: KeyError")
+    assert heard == found(story, Rule("mine", judge_messages))
 
 
 def test_a_rule_may_want_nothing_that_is_not_said_from_outside() -> None:
     def owner(_seen: Seen, _recorded: Recorded) -> Sequence[Wish]:
         return [h.turn_ends()]  # type: ignore[list-item]
 
-    with pytest.raises(PolicyRuleError, match="may not want TurnEnded"):
-        found(h.session(), Rule("bad", owner))
+    watching, heard = watched(h.session(), Rule("bad", owner))
+    assert heard == []
+    assert "may not want TurnEnded" in str(watching.failures[0])
 
 
 def test_taking_events_in_parts_gives_what_taking_them_at_once_gives() -> None:

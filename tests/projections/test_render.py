@@ -1,5 +1,6 @@
 """Contexts as three APIs take them: paired, with ids that fit, the same every time."""
 
+import json
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from foldline.projections.render import (
     to_openai_messages,
 )
 from foldline.projections.render_anthropic import Caching
+from foldline.projections.render_rules import breaches
 from foldline.projections.wire import GO_ON
 from foldline.schemas.blocks import Blob, Block, json_block, text_block
 from foldline.schemas.events import (
@@ -30,6 +32,7 @@ from foldline.schemas.events import (
 )
 from foldline.schemas.recorded import Recorded
 from tests.happenings import request, session, start, turn
+from tests.story import Story
 
 PNG = Blob(sha256=b"p" * 32, size=4, media_type="image/png")
 
@@ -133,7 +136,7 @@ def test_images_are_shown_where_their_bytes_can_be_read_and_named_elsewhere() ->
     """The blob store is handed in; this room opens nothing."""
     context = build(Sources(history(())))
     named = to_openai_messages(context)[1]["content"]
-    assert named == "what is this?[image: 4 bytes of image/png]"
+    assert named == "what is this?\n[image: 4 bytes of image/png]"
     shown = to_openai_messages(context, read_blob=lambda _: b"\x89PNG")[1]["content"]
     assert shown[1]["image_url"]["url"] == "data:image/png;base64,iVBORw=="
     _, messages = to_anthropic_messages(context, read_blob=lambda _: b"\x89PNG")
@@ -235,6 +238,77 @@ def test_thinking_that_is_not_as_it_was_signed_is_dropped(body: str) -> None:
     context = answered(thought, text_block("so"))
     content = render(context, "anthropic", model="x")["messages"][1]["content"]
     assert content == [{"type": "text", "text": "so"}]
+
+
+def test_there_is_room_for_an_answer_beside_what_is_thought() -> None:
+    """Thinking counts as a part of what the model may write."""
+    context = build(Sources(history(())))
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 8_000}}
+    found = render(context, "anthropic", model="x", parameters=thinking)
+    assert (found["max_tokens"], breaches(found, "anthropic")) == (12_096, [])
+    before = render(context, "anthropic", model="x", parameters=thinking, version=1)
+    assert before["max_tokens"] == 4_096
+    given = render(
+        context, "anthropic", model="x", parameters={**thinking, "max_tokens": 9_000}
+    )
+    assert given["max_tokens"] == 9_000
+
+
+@pytest.mark.parametrize("wanted", FORMATS)
+def test_texts_that_are_apart_stay_apart(wanted: str) -> None:
+    """Two blocks of a result, a question or the instructions are no single word."""
+    two = (text_block("one.py"), text_block("two.py"), text_block("\nthree.py"))
+    story = session().given(
+        InstructionsSet(role="system", blocks=two),
+        turn(),
+        UserMessage(message_id="u", blocks=two),
+        *called("m:1", "c"),
+    )
+    result = story.events[-1]
+    told = ToolExecutionCompleted(call_id="m:1", output=two)
+    events = [*story.events[:-1], result._replace(event=told)]
+    data = request_bytes(render(build(Sources(events)), wanted, model="m")).decode()
+    assert "one.pytwo" not in data
+    assert data.count("one.py\\ntwo.py\\nthree.py") >= 2
+
+
+def test_what_a_harness_put_in_the_place_of_its_history_says_who_said_it() -> None:
+    """And what the provider encrypted goes back to its own model, in its place."""
+    said = [
+        text_block(f"of {role}").model_copy(update={"name": role})
+        for role in ("user", "assistant")
+    ]
+    for kind in ("compaction", "compaction_summary"):
+        secret = Block(
+            kind="reasoning",
+            provider="openai",
+            model="x",
+            opaque=json.dumps({"type": kind, "encrypted_content": "gAAA", "summary": []}),
+        )
+        context = build(Sources(replaced((said[0], secret, said[1])).events))
+        own = render(context, "openai-responses", model="x")
+        assert [item["type"] for item in own["input"]] == [
+            "message",
+            "compaction",
+            "message",
+        ]
+        assert own["input"][1] == {"type": "compaction", "encrypted_content": "gAAA"}
+        assert breaches(own, "openai-responses") == []
+        other = render(context, "openai-responses", model="y")
+        assert [item["type"] for item in other["input"]] == ["message"]
+        for wanted in FORMATS:
+            found = str(render(context, wanted, model="x"))
+            assert "user: of user" in found
+            assert "assistant: of assistant" in found
+
+
+def replaced(blocks: tuple[Block, ...]) -> Story:
+    """A history that its harness compacted into these blocks."""
+    event = CompactionCompleted(
+        compaction_id="c", from_seq=1, to_seq=3, base_seq=3, strategy="codex", blocks=blocks
+    )
+    asked = UserMessage(message_id="u", blocks=(text_block("go"),))
+    return session().given(turn(), asked, event)
 
 
 def test_thinking_is_not_asked_for_in_the_middle_of_a_turn_without_it() -> None:

@@ -117,6 +117,18 @@ SPOILT: list[tuple[str, Spoil, str]] = [
     ("anthropic", lambda b: b["tools"].append(b["tools"][0]), "there twice"),
     ("anthropic", lambda b: b["tools"][0].update(input_schema={}), "no object"),
     ("anthropic", lambda b: b.pop("max_tokens"), "max_tokens"),
+    (
+        "anthropic",
+        lambda b: b.update(
+            thinking={"type": "enabled", "budget_tokens": 8_000}, max_tokens=4_096
+        ),
+        "where max_tokens is 4096",
+    ),
+    (
+        "anthropic",
+        lambda b: b.update(thinking={"type": "enabled", "budget_tokens": 9}),
+        "at least 1024",
+    ),
     ("anthropic", lambda b: ANSWER(b)[0].update(EPHEMERAL), "breakpoint at thinking"),
     (
         "anthropic",
@@ -170,6 +182,7 @@ SPOILT: list[tuple[str, Spoil, str]] = [
     ),
     ("openai-responses", lambda b: b["input"][1].pop("encrypted_content"), "encrypted"),
     ("openai-responses", lambda b: b["input"][2].update(arguments="["), "no object"),
+    ("openai-responses", lambda b: b["input"].append({"type": "compaction"}), "encrypted"),
     (
         "openai-responses",
         lambda b: b["input"][0].update(role="assistant", content=[]),
@@ -184,6 +197,51 @@ def test_each_breach_is_said(wanted: str, spoil: Spoil, problem: str) -> None:
     body = copy.deepcopy(SOUND[wanted])
     spoil(body)
     assert any(problem in breach for breach in breaches(body, wanted))
+
+
+BRIEF: list[tuple[str, Body]] = [
+    (
+        "anthropic",
+        {"max_tokens": 9, "system": "s", "messages": [{"role": "user", "content": "go"}]},
+    ),
+    ("openai-chat", {"messages": [{"role": "user", "content": "go"}]}),
+    ("openai-responses", {"input": "go"}),
+    ("openai-responses", {"input": [{"role": "user", "content": "go"}]}),
+    (
+        "openai-responses",
+        {
+            "input": [
+                {"role": "user", "content": "go"},
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "I go"}],
+                },
+            ]
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("wanted", "body"), BRIEF)
+def test_what_an_api_takes_in_short_is_no_breach(wanted: str, body: Body) -> None:
+    """A text for a list of one, a message without its type."""
+    assert breaches(body, wanted) == []
+
+
+@pytest.mark.parametrize("odd", [None, 5, "text", [1], {"a": 1}])
+@pytest.mark.parametrize("wanted", SOUND)
+def test_any_request_is_judged(wanted: str, odd: object) -> None:
+    """Whoever wrote it, in whatever place something odd stands."""
+    names = ("messages", "input", "tools", "system", "thinking", "max_tokens")
+    for name in names:
+        breaches(SOUND[wanted] | {name: odd}, wanted)
+    for place in range(3):
+        body = copy.deepcopy(SOUND[wanted])
+        said = body["messages" if "messages" in body else "input"]
+        for name in ("role", "content", "type", "tool_calls", "output"):
+            said[place] = {**said[place], name: odd}
+            breaches(body, wanted)
 
 
 @pytest.mark.parametrize("value", ["\ud83d", float("nan"), {1, 2}])

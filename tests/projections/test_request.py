@@ -26,6 +26,7 @@ from foldline.projections.request import (
 from foldline.schemas.blocks import Blob, Block, json_block, text_block
 from foldline.schemas.events import (
     AssistantMessage,
+    CompactionCompleted,
     ConstraintSet,
     GoalSet,
     InstructionsSet,
@@ -152,14 +153,25 @@ def test_a_context_without_events_has_no_reference() -> None:
     assert asked(build(Sources(())), Form()).request is None
 
 
+def of_apart() -> dict[str, str]:
+    """What hashes the versions that are made now give for it."""
+    context = build(Sources(apart().events))
+    return {
+        f"{form.renderer}/{VERSIONS[form.renderer]}": hashlib.sha256(
+            bytes_of(context, body_of(context, form, read_blob=blob))
+        ).hexdigest()
+        for form in OLD_FORMS
+    }
+
+
 def test_other_bytes_for_the_same_events_are_a_new_version() -> None:
     """What was recorded by a renderer must be rebuilt by it for ever.
 
     If the bytes have to change: raise the version of the renderer, and keep the old line.
     """
-    context = build(Sources(told().events))
     golden: dict[str, str] = json.loads(GOLDEN.read_text())
-    now: dict[str, str] = {}
+    context = build(Sources(told().events))
+    now = {f"{name}/apart": sha256 for name, sha256 in of_apart().items()}
     for form in FORMS[:-1]:
         call = asked(context, form)
         assert isinstance(call.request, RequestRef)
@@ -200,8 +212,8 @@ def test_a_range_that_nobody_can_have_ends() -> None:
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"renderer_version": 99}, "by version 99 of anthropic, newer than 1"),
-        ({"renderer_version": 0}, "by version 0 of anthropic, older than 1"),
+        ({"renderer_version": 99}, "by version 99 of anthropic, newer than 2"),
+        ({"renderer_version": 1}, OTHER_BYTES),
         ({"renderer": "theirs"}, "'theirs', which is not known here"),
         (
             {"parameters_json": '{"api_key":"‹secret:generic:12ab›"}'},
@@ -225,7 +237,66 @@ def test_why_it_is_another_request_is_said(fields: dict[str, Any], word: str) ->
 def test_an_older_renderer_that_gave_the_same_bytes_is_no_problem() -> None:
     sources = Sources(told().events)
     call = asked(build(sources), Form("anthropic", "m"))
-    assert again(changed(call, renderer_version=0), sources).ok
+    assert again(changed(call, renderer_version=1), sources).ok
+
+
+THOUGHT = Block(
+    kind="reasoning",
+    provider="openai",
+    model="m",
+    opaque='{"type":"compaction","id":"cmp","encrypted_content":"gAAA","summary":[]}',
+)
+
+
+def apart() -> Story:
+    """A history with all that a later version renders otherwise."""
+    two = (text_block("one.py"), text_block("two.py"))
+    named = tuple(
+        text_block(f"of {role}").model_copy(update={"name": role})
+        for role in ("user", "assistant")
+    )
+    return in_turn().given(
+        InstructionsSet(role="system", blocks=two),
+        UserMessage(message_id="u", blocks=(text_block("hm"),)),
+        CompactionCompleted(
+            compaction_id="c",
+            from_seq=1,
+            to_seq=4,
+            base_seq=4,
+            strategy="theirs",
+            blocks=(*named, THOUGHT),
+        ),
+        UserMessage(message_id="v", blocks=two),
+        AssistantMessage(message_id="m", blocks=(text_block("I look."),)),
+        request("a", message_id="m", tool="t", arguments=(json_block("{}"),)),
+        start("a"),
+        ToolExecutionCompleted(call_id="a", output=two),
+    )
+
+
+THINKING: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 8_000}}
+
+OLD_FORMS = [
+    Form("anthropic", "m", parameters=THINKING | {"metadata": {"user_id": "u"}}),
+    Form("openai-chat", "m"),
+    Form("openai-responses", "m"),
+]
+
+
+@pytest.mark.parametrize("form", OLD_FORMS, ids=lambda form: form.renderer)
+def test_a_request_of_an_older_version_is_rebuilt_as_it_was_sent(form: Form) -> None:
+    """The bytes that version gave stand in the golden file; they are other ones now."""
+    sources = Sources(apart().events)
+    context = build(sources)
+    body = body_of(context, form, read_blob=blob, version=1)
+    sent = hashlib.sha256(bytes_of(context, body)).digest()
+    golden: dict[str, str] = json.loads(GOLDEN.read_text())
+    assert sent.hex() == golden[f"{form.renderer}/1/apart"]
+    call = asked(context, form)
+    found = again(changed(call, renderer_version=1, sha256=sent), sources)
+    assert (found.ok, found.data) == (True, bytes_of(context, body))
+    assert isinstance(call.request, RequestRef)
+    assert call.request.sha256 != sent
 
 
 def test_an_image_that_is_gone_is_named() -> None:

@@ -37,6 +37,7 @@ IMAGE = Block(kind="image", body=PNG)
 SEARCH = '{"type":"server_tool_use","id":"s","name":"web_search","input":{}}'
 FOUND = '{"type":"web_search_tool_result","tool_use_id":"s","content":[]}'
 ENCRYPTED = '{"type":"reasoning","id":"rs%d","summary":[],"encrypted_content":"e"}'
+COMPACTED = '{"type":"compaction","id":"cm%d","encrypted_content":"e"}'
 SEARCHED = (
     '{"type":"web_search_call","id":"ws%d","status":"completed",'
     '"action":{"type":"search","query":"q","url":null}}'
@@ -68,6 +69,7 @@ ANSWERS: dict[str, Callable[[int], tuple[Block, ...]]] = {
     ),
     "thought": lambda _: (thought(body="hm", signature="s"),),
     "encrypted": lambda seq: (at_openai("reasoning", ENCRYPTED, seq), text_block("so")),
+    "compacted": lambda seq: (at_openai("reasoning", COMPACTED, seq), text_block("on")),
     "encrypted last": lambda seq: (at_openai("reasoning", ENCRYPTED, seq),),
     "searched": lambda seq: (
         at_openai("reasoning", ENCRYPTED, seq),

@@ -1,5 +1,7 @@
 """What a history says of how its contexts were made smaller, and for whom."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from foldline.projections.shaped import NOT_TRIED, Shaped, shaped_by
@@ -12,6 +14,7 @@ from foldline.schemas.events import (
     ModelCallStarted,
     RequestRef,
 )
+from foldline.schemas.recorded import Recorded
 from tests.projections.test_progress import history
 
 BEGUN = CompactionStarted(compaction_id="c", base_seq=1, reason="budget", token_before=900)
@@ -37,6 +40,11 @@ def asked(policy: str) -> ModelCallStarted:
     )
 
 
+def shaped(events: Sequence[Recorded]) -> Shaped:
+    """What a history says of which nothing was taken back."""
+    return shaped_by(events, events)
+
+
 def failed(reason: str) -> CompactionFailed:
     """A compaction that came to nothing."""
     return CompactionFailed(compaction_id="c", reason=reason)
@@ -45,17 +53,17 @@ def failed(reason: str) -> CompactionFailed:
 @pytest.mark.parametrize("reason", ["stands for", *sorted(NOT_TRIED)])
 def test_only_what_failed_by_itself_is_a_failure(reason: str) -> None:
     """After a crash the same may succeed."""
-    found = shaped_by(history(BEGUN, failed(reason)))
+    found = shaped(history(BEGUN, failed(reason)))
     assert found.failed_tokens == (0 if reason in NOT_TRIED else 900)
 
 
 def test_a_compaction_that_succeeds_makes_a_failure_forgotten() -> None:
-    found = shaped_by(history(BEGUN, failed("x"), BEGUN, DONE))
+    found = shaped(history(BEGUN, failed("x"), BEGUN, DONE))
     assert (found.failed_tokens, found.last_seq) == (0, 4)
 
 
 def test_prunings_and_compactions_are_what_changed_the_prefix() -> None:
-    assert shaped_by(history(DONE, ContextPruned(rule="r"), BEGUN)).last_seq == 2
+    assert shaped(history(DONE, ContextPruned(rule="r"), BEGUN)).last_seq == 2
 
 
 @pytest.mark.parametrize(
@@ -73,5 +81,5 @@ def test_the_policy_is_that_of_most_of_the_last_calls(
 ) -> None:
     """One context by another policy is one context; budgets have its name."""
     events: list[KnownEvent] = [asked(policy) for policy in policies]
-    found = shaped_by(history(*events))
+    found = shaped(history(*events))
     assert found == (Shaped(policy=kept, provider="p", model="m") if kept else Shaped())

@@ -11,7 +11,7 @@ from foldline.projections.building import build
 from foldline.projections.context import SUMMARY, Context, Sources
 from foldline.projections.context_views import policy_wanted
 from foldline.projections.items import PRUNED
-from foldline.projections.policy import FULL, LEAN, POLICIES, ROOMY, ContextPolicy
+from foldline.projections.policy import FULL, LEAN, POLICIES, ROOMY, ContextPolicy, ToolRule
 from foldline.projections.prune_step import Prune
 from foldline.projections.shaper import Shaper
 from foldline.projections.shaping import Compact, plan
@@ -116,7 +116,8 @@ def test_long_arguments_are_shortened_and_stay_the_same_json() -> None:
 
 def test_kept_tools_and_pinned_calls_are_not_pruned() -> None:
     """By a glob of the tool's name, by the id of the call."""
-    for policy in (replace(TINY, keep_tools=("lo*",)), replace(TINY, pinned=("call 0",))):
+    kept = (ToolRule("other"), ToolRule("lo*", keep=True), ToolRule("look"))
+    for policy in (replace(TINY, tools=kept), replace(TINY, pinned=("call 0",))):
         story = in_turn()
         shaper = called(story, 3, replace(policy, compact_step_tokens=0, budget_tokens=0))
         context = shaper.shape(story.events)

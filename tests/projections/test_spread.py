@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.projections.spread import WIDER, Spread
+from foldline.projections.spread import LEAST, WIDER, Spread
 
 NUMBERS = st.lists(st.integers(0, 10**9), min_size=1, max_size=200)
 
@@ -21,6 +21,16 @@ def spread_of(numbers: list[int]) -> Spread:
 def test_a_quantile_is_off_by_no_more_than_a_bucket(numbers: list[int], q: float) -> None:
     true = sorted(numbers)[max(math.ceil(len(numbers) * q), 1) - 1]
     assert true / WIDER - 1 <= spread_of(numbers).quantile(q) <= true * WIDER + 1
+
+
+@given(st.lists(st.floats(LEAST, 3_600), min_size=1), st.sampled_from([0.01, 0.5, 0.9]))
+def test_times_below_a_second_are_no_less_exact(numbers: list[float], q: float) -> None:
+    spread = Spread()
+    for number in numbers:
+        spread.add(number)
+    true = sorted(numbers)[max(math.ceil(len(numbers) * q), 1) - 1]
+    off = WIDER**0.51
+    assert true / off <= spread.quantile(q) <= true * off or spread.whole
 
 
 @given(NUMBERS)

@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from foldline.projections.digest import Digest
 from foldline.projections.facts import FAILURES_MAX
 from foldline.projections.policy import LEAN
+from foldline.projections.pruning import fitted
+from foldline.projections.room import BytesAsTokens
 from foldline.projections.summarising import (
     SUMMARY_MIN_TOKENS,
     Originals,
+    summary_from,
     summary_of,
 )
 from foldline.schemas.blocks import Blob, json_block, text_block
@@ -25,7 +29,15 @@ from foldline.schemas.events import (
     ToolExecutionFailed,
     UserMessage,
 )
-from tests.happenings import in_turn, request, start, steering_applied, turn, turn_ends
+from tests.happenings import (
+    backgrounded,
+    in_turn,
+    request,
+    start,
+    steering_applied,
+    turn,
+    turn_ends,
+)
 from tests.projections.test_shaping import WORDS, acts
 from tests.story import Story
 
@@ -206,6 +218,7 @@ def test_the_newest_failures_survive_in_the_shortest_summary(tokens: int) -> Non
     for number in (5, 6, 7):
         assert f"target{number}" in summary
         assert f"{number + 1} times, last: Exit. why{number}" in summary
+    assert "What people said:\n- x x" in summary
 
 
 def test_steps_that_are_open_survive_before_those_that_are_done() -> None:
@@ -221,3 +234,75 @@ def test_steps_that_are_open_survive_before_those_that_are_done() -> None:
     story = in_turn().given(PlanUpdated(items=items))
     summary = told(story, tokens=60)
     assert all(f"PENDING: step{n}" in summary for n in (37, 38, 39))
+
+
+PROMPT = "Mend the parser of the old format, and keep the tests as they are. " * 18
+CHINESE = "请修复旧格式的解析器,并保持测试不变。不要改动生产环境的配置。" * 30
+"""What somebody asks for at length: some 270 tokens of each."""
+
+
+@pytest.mark.parametrize("calls", [10, 40])
+@pytest.mark.parametrize("prompt", [PROMPT, CHINESE, "x1 " * 5_000])
+def test_a_long_task_is_cut_to_its_room_and_what_was_said_later_stays(
+    prompt: str, calls: int
+) -> None:
+    """As a model's own vocabulary counts, which takes a token for each of many signs."""
+    counter = BytesAsTokens(3)
+    story = in_turn().given(UserMessage(message_id="u", blocks=(text_block(prompt),)))
+    for number in range(calls):
+        acts(story, f"step{number}", output=f"see file{number}.py and " + "more " * 20)
+    later = text_block("never touch prod")
+    story.given(UserMessage(message_id="v", blocks=(later,)))
+    policy = replace(LEAN, summary_tokens=1_000)
+    originals = Originals(story.events, story.seq, {})
+    summary = summary_of(originals, policy=policy, counter=counter)
+    assert prompt[:100] in summary
+    assert "never touch prod" in summary
+    assert counter.count(summary) <= 1_100
+
+
+@pytest.mark.parametrize("tokens", [200, 1_000])
+def test_one_long_thing_keeps_no_other_out(tokens: int) -> None:
+    """Of what people said since, and of what was done."""
+    story = in_turn().given(UserMessage(message_id="u", blocks=(text_block("task"),)))
+    for number in range(3):
+        words = text_block("w " * 10 if number % 2 else "long " * 600)
+        story.given(UserMessage(message_id=f"v{number}", blocks=(words,)))
+    assert "w w w" in told(story, tokens=tokens)
+
+
+def test_what_is_open_is_told_through_a_clearing_and_what_failed_is_not() -> None:
+    """As the session's state has it; so also where the clearing comes later."""
+    story = in_turn()
+    item = PlanItem(item_id="1", status="PENDING", blocks=(text_block("write tests"),))
+    story.given(
+        UserMessage(message_id="u", blocks=(text_block("old words"),)),
+        PlanUpdated(items=(item,)),
+        InputRequested(request_id="q", prompt=(text_block("deploy it?"),)),
+    )
+    fails(story, "c1", "no rule")
+    story.given(AssistantMessage(message_id="m", blocks=(text_block("serve"),)))
+    story.given(request("c2", message_id="m", tool="serve"), start("c2"))
+    story.given(backgrounded("h7", "c2"))
+    before = story.seq
+    story.given(ContextCleared())
+    acts(story, "new", output="fine")
+    at_once = told(story)
+    digest = Digest({}, WORDS)
+    digest.take(story.events[:before], before)
+    digest.take(story.events[before:], story.seq)
+    assert summary_from(digest, policy=LEAN, counter=WORDS) == at_once
+    for told_still in ("PENDING: write tests", "deploy it?", "in the background, as h7"):
+        assert told_still in at_once
+    for gone in ("old words", "no rule", "serve ->"):
+        assert gone not in at_once
+
+
+def test_a_text_is_cut_to_its_tokens_by_whatever_counter() -> None:
+    text = "字" * 500 + " and more words " * 200
+    for counter in (BytesAsTokens(1), BytesAsTokens(4), WORDS):
+        assert fitted("short", tokens=9, counter=counter) == "short"
+        for tokens in (0, 5, 50, 500):
+            short = fitted(text, tokens=tokens, counter=counter)
+            assert counter.count(short) <= tokens
+            assert bool(short) or tokens < 50

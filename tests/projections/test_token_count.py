@@ -18,6 +18,7 @@ from foldline.projections.token_count import (
     MESSAGE_TOKENS,
     RATIO_MAX,
     TOOL_TOKENS,
+    TRUSTED_CALLS,
     Calibration,
     Ratio,
     Reader,
@@ -172,13 +173,23 @@ def test_the_last_calls_of_each_model_say_how_it_counts() -> None:
     assert calibration.counted(1_500, model="x") == 1_000
 
 
+def test_a_budget_holds_by_both_counts_and_few_calls_are_no_proof() -> None:
+    """A provider that counts less than here makes no budget larger."""
+    few = [Sample("x", count, count * 2) for count in (100, 300, 700)]
+    assert calibrate(few).counted(1_000, model="x") == 1_000
+    assert calibrate([*few, Sample("x", 900, 1_800)]).counted(1_000, model="x") == 500
+    less = [Sample("x", count, count // 2) for count in (100, 300, 700, 900)]
+    assert calibrate(less).counted(1_000, model="x") == 1_000
+
+
 def test_what_a_harness_adds_and_does_not_record_is_no_ratio() -> None:
     """Instructions and tools of an imported session are in every request, unseen."""
     samples = [Sample("x", count, 20_000 + count * 12 // 10) for count in (10, 500, 900)]
     calibration = calibrate(samples)
     assert calibration.of("x").ratio == pytest.approx(1.2, abs=0.01)
     assert calibration.tokens(2_000, model="x") == pytest.approx(22_400, rel=0.001)
-    assert calibration.counted(10_000, model="x") == 0
+    more = calibrate([*samples, Sample("x", 700, 20_840)])
+    assert more.counted(12_000, model="x") == pytest.approx(10_000, rel=0.01)
 
 
 @given(
@@ -195,9 +206,10 @@ def test_whatever_providers_say_the_ratio_stays_within_its_bounds(
     found = calibration.of("x")
     assert 0.5 <= found.ratio <= RATIO_MAX
     assert found.unseen >= 0
-    assert calibration.tokens(calibration.counted(count, model="x"), model="x") <= max(
-        count + 1, found.unseen
-    )
+    within = calibration.counted(count, model="x")
+    assert within <= count
+    if found.samples >= TRUSTED_CALLS:
+        assert within * found.ratio <= count + 1
 
 
 def test_only_calls_that_were_counted_and_reported_are_samples() -> None:

@@ -344,6 +344,23 @@ def test_what_is_of_another_history_is_read_again(log: MemoryLog) -> None:
         assert kept.grown(other.state, tail, {}) is None
 
 
+def test_what_is_kept_counts_in_bytes_whatever_the_script(log: MemoryLog) -> None:
+    """A character of Chinese is three of them; read at once or as it grows."""
+    contexts = WarmContexts(log, Settings())
+    story = LogStory(log).given(created(), said("one"))
+    contexts.sources(story.state)
+    sizes: list[int] = []
+    for text in ("a" * 30_000, "文" * 30_000):
+        sha256 = log.blobs.put(text.encode())
+        body = Blob(sha256=sha256, size=len(text.encode()), media_type="text/plain")
+        block = Block(kind="text", body=body)
+        story.given(UserMessage(message_id=new_id(), blocks=(block,)))
+        sizes.append(contexts.sources(story.state).warm.size)
+    events = sum(len(recorded.body) for recorded in log.events(story.session_id))
+    assert sizes[1] == events + 30_000 + 90_000
+    assert WarmContexts(log, Settings()).sources(story.state).warm.size == sizes[1]
+
+
 def test_a_blob_that_is_not_there_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
     """It is not kept, so it is whole as soon as the blob is back."""
     settings = Settings(blobs=str(tmp_path / "blobs"))
