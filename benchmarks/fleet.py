@@ -1,10 +1,12 @@
-"""The fleet: how many events a second one worker folds, and what a kill does to windows.
+"""The fleet: events a second, how soon it tells a loop, and what a kill does to windows.
 
-A worker admits events of many sessions; then it ends, and
+A worker admits events of many sessions; then (but for 2) it ends, and
 
 1. *Throughput*: one fleet worker reads them all, from the first to the last; measured
    from its own counters, warm: without the start of Python and of the group.
-2. *Kill*: another one, with a place of its own, is killed (SIGKILL) so often while it
+2. *Detection*: a session asks for the same three times, while a worker and a fleet worker
+   run; from the answer to the third request until its LoopDetected can be read.
+3. *Kill*: another one, with a place of its own, is killed (SIGKILL) so often while it
    reads, and begun again. In the end its windows are compared with a recount of the log.
 
     FOLDLINE_TEST_BOOTSTRAP=host:port FOLDLINE_TEST_REGISTRY=URL benchmarks/fleet.py
@@ -15,25 +17,33 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from measure import finish, machine, options, say, table
+from measure import finish, machine, options, percentile, say, table, target
 from worker_load import make_load, records
 from worker_log import BenchLog, Cluster, Running, cluster, fresh_log
 
 from foldline.processors.open_log import open_log
+from foldline.processors.stored import AuditableLog
 from foldline.projections.fleet_fold import limits_of
 from foldline.projections.fleet_local import look
 from foldline.projections.fleet_windows import Span, window_view
+from foldline.schemas.events import ToolCallRequested, TurnStarted
 from foldline.schemas.registry_client import registry_of
+from foldline.testing import LogStory
+from foldline.testing.samples import created
 
 PARTITIONS = 4
 SESSION_EVENTS = 100
 EVENTS = 20_000
 QUICK_EVENTS = 2_000
 KILLS = 3
+LOOPS = 50
+QUICK_LOOPS = 10
+LOOP_CALLS = 3
+TOLD_WITHIN_MS = 1_000
 LIMIT_S = 600.0
 LIMIT = 100_000
 ASK_S = 0.5
@@ -120,6 +130,47 @@ def throughput(log: BenchLog, events: int) -> dict[str, Any]:
     }
 
 
+def detection(log: BenchLog, events: int) -> dict[str, Any]:
+    """From the answer to a third request until its loop is in the session."""
+    loops = QUICK_LOOPS if events <= QUICK_EVENTS else LOOPS
+    with log.worker(), fleet(log) as asked, closing(_opened(log)) as opened:
+        read_to_end(asked, events)
+        _told_after_ms(opened)  # warm: both replicas are there
+        took_ms = sorted(_told_after_ms(opened) for _ in range(loops))
+        listed = len(json.loads(asked.get("/fleet/loops"))["loops"])
+    return {
+        "loops": listed,
+        "told_p50_ms": round(percentile(took_ms, 50), 1),
+        "told_p99_ms": round(percentile(took_ms, 99), 1),
+        "told_max_ms": round(took_ms[-1], 1),
+    }
+
+
+def _told_after_ms(log: AuditableLog) -> float:
+    """One session goes round, and is told so."""
+    story = LogStory(log).given(created(), TurnStarted(trigger="USER"))
+    for number in range(LOOP_CALLS):
+        story.given(_request(number))
+    began_s = time.monotonic()
+    until_s = began_s + LIMIT_S / 10
+    while time.monotonic() < until_s:
+        found = log.follow(story.session_id, after_seq=story.seq, timeout_ms=1_000)
+        if any(one.type == "LoopDetected" for one in found):
+            return (time.monotonic() - began_s) * 1_000
+    raise AssertionError(f"session {story.session_id} was not told")
+
+
+def _request(number: int) -> ToolCallRequested:
+    return ToolCallRequested(
+        call_id=f"m:{number}",
+        tool="ls",
+        args_hash="same",
+        message_id="m",
+        position=0,
+        arguments=(),
+    )
+
+
 def kills(log: BenchLog, events: int) -> dict[str, Any]:
     """Killed while it reads, and begun again; what its windows are in the end."""
     ready_after_s: list[float] = []
@@ -159,16 +210,17 @@ def _settled(asked: Asked, wanted: list[Any]) -> list[Any]:
 
 
 def _recount(log: BenchLog) -> list[Any]:
-    opened = open_log(log.url, settings=log.settings)
-    try:
+    with closing(_opened(log)) as opened:
         seen = look(opened, pane_s=60, since_us=0, limits=limits_of(log.settings))
-        return [window_view(one) for one in seen.board.windows(Span(60, 60))]
-    finally:
-        opened.close()
+    return [window_view(one) for one in seen.board.windows(Span(60, 60))]
+
+
+def _opened(log: BenchLog) -> AuditableLog:
+    return open_log(log.url, settings=log.settings)
 
 
 def main() -> None:
-    """Run both parts."""
+    """Run all parts."""
     parser = options("events a second of a fleet worker, and its windows after kills")
     parser.add_argument("--events", type=int, default=0)
     arguments = parser.parse_args()
@@ -176,9 +228,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as below, cluster(Path(below)) as place:
         found = {
             part.__name__: _on_a_log(place, Path(below), part, events)
-            for part in (throughput, kills)
+            for part in (throughput, detection, kills)
         }
     say(table(("what", "value"), [*_rows(found)]))
+    slowest_ms = found["detection"]["told_p99_ms"]
+    target("a loop is told, p99, in ms", slowest_ms, TOLD_WITHIN_MS)
     say(str(machine()))
     finish(arguments, found)
 

@@ -1,7 +1,8 @@
 """The fleet: a Faust application that reads every session's events as they are recorded.
 
 What an event does to the rows, and which events it wants appended, is not said here but by
-a `Folding` (`foldline.projections.fleet_folding`); here it is read, kept and appended.
+a `Folding` (`foldline.projections.fleet_folding`); here it is read and kept, and
+`fleet_taking` takes it in.
 
 One event, in numbered steps:
 
@@ -14,56 +15,34 @@ One event, in numbered steps:
 5. When every one is acknowledged, the offset is committed.
 
 Killed anywhere, it reads again what came after the last commit, and every row knows
-whether it has an event already. Faust's settings are those of `_settings`, with reasons.
+whether it has an event already. Faust's settings are in `fleet_settings`, with reasons.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import faust
 from faust.types import TP
 
-from foldline.errors import (
-    DecodeError,
-    LogUnavailableError,
-    RegistryUnavailableError,
-    WorkerFailedError,
-)
-from foldline.faults import crash_point
+from foldline.errors import WorkerFailedError
 from foldline.kafka import Cluster
 from foldline.processors.fleet_port import Folding
+from foldline.processors.fleet_settings import FETCH_AHEAD, faust_settings
 from foldline.processors.fleet_table import FleetTable
-from foldline.processors.fleet_transport import FleetTransport, credentials_of
+from foldline.processors.fleet_taking import Taking
+from foldline.processors.fleet_transport import FleetTransport
 from foldline.processors.kafka_log import KafkaLog
-from foldline.processors.kafka_records import Headers, append_offset_of
 from foldline.processors.worker_health import Health
 from foldline.processors.worker_slot import Slot
-from foldline.schemas.codec import unframe
-from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.state import FOLD_VERSION
-from foldline.schemas.topic_records import LOST_KEY, LOW_WATER_KEY
 from foldline.settings import Settings
-
-TABLE = "rows"
-
-RETRY_S = 1.0
-"""How long one waits before asking a log or a registry again that did not answer."""
+from foldline.topics import FLEET_TABLE
 
 TURN_S = 1.0
 """How often health is told what the application waits for."""
-
-CHANGES_MAX = 2_000
-"""After how many changed rows they are set before a commit is due."""
-
-SESSION_TIMEOUT_S = 10.0
-"""After what silence of a member others get its partitions."""
-
-FETCH_AHEAD = 1_000
-"""How many records wait in memory between Faust's consumer and the fold."""
 
 _logger = logging.getLogger("foldline.fleet")
 
@@ -121,30 +100,30 @@ class Fleet:
         self._on_ready = on_ready
         self._ours: set[int] = set()
         self._restored = False
-        self._failed = False
         self._rebalances = 0
         self._taken: dict[TP, int] = {}
-        self._appended = asyncio.Event()
-        self._appended.set()
-        self._waits: dict[str, str] = {}
         self.lag = FleetLag()
-        name = f"{cluster.names.prefix}fleet.{folding.version}"
-        self.app: Any = faust.App(name, **_settings(cluster, settings, log, slot))
+        name = cluster.names.fleet(folding.version)
+        self.app: Any = faust.App(
+            name,
+            **faust_settings(cluster, settings, partitions=log.partitions, slot=slot),
+        )
         transport = FleetTransport(
             self.app.conf.broker,
             self.app,
             before_flush=self._write_out,
-            next_offset=self._taken.get,
+            next_offset=self._next_offset,
         )
         self.app.transport = self.app.producer_transport = transport
         self.table = FleetTable(
             self.app,
-            name=TABLE,
+            name=FLEET_TABLE,
             partitions=log.partitions,
             folder=slot.folder / name,
             on_restored=self._take_over,
         )
         self.app.tables.add(self.table)
+        self._taking = Taking(log, log.codec, folding, self.table)
         self.app.on_partitions_revoked.connect(self._let_go)
         self._read(cluster.names.events, self._event)
         self._read(cluster.names.snapshots(FOLD_VERSION), self._snapshot)
@@ -169,6 +148,8 @@ class Fleet:
 
         Faust would acknowledge it, begin the agent again and go on behind it.
         """
+        if self._taking.gave_up:
+            return
         rebalances = self._rebalances
         try:
             await take(message)
@@ -196,14 +177,16 @@ class Fleet:
                 except TimeoutError:
                     continue
         finally:
+            self._taking.stop()
             await self.app.stop()
+            self._taking.close()
         reason = self.app.crash_reason
         if reason is not None:
             raise WorkerFailedError(repr(reason)) from reason
 
     def _tell(self) -> None:
         """Say what keeps the fleet from being ready, and look how far it is."""
-        waits = list(self._waits.values())
+        waits = list(self._taking.waits.values())
         if not self._restored:
             waits.append("its tables are being restored")
         else:
@@ -219,6 +202,7 @@ class Fleet:
             if tp.partition in self._ours and tp.topic == self._events:
                 end = consumer.highwater(tp)
                 self.lag.ends[tp.partition] = end or 0
+                self.lag.positions.setdefault(tp.partition, consumer.read_from(tp))
 
     def _take_over(self, partitions: set[int]) -> None:
         """Rows are restored: what the windows need of them is loaded."""
@@ -241,124 +225,18 @@ class Fleet:
     # --- one record ------------------------------------------------------------------
 
     async def _event(self, message: Any) -> None:
-        recorded = await self._decoded(message)  # 1
-        if recorded is not None and message.partition in self._ours:
-            await self._fold(message, recorded)
-        self.lag.positions[message.partition] = message.offset + 1
-
-    async def _fold(self, message: Any, recorded: Recorded) -> None:
-        """Steps 2 and 3."""
-        partition = message.partition
-        key = self._folding.session_key(recorded.envelope.session_id)
-        appends = self._folding.take(
-            partition, message.offset, recorded, row=partial(self.table.row, partition, key)
-        )
-        if appends:
-            self._appended.clear()
-            for append in appends:
-                await self._append(append)
-            self._appended.set()
-        if self._folding.changes >= CHANGES_MAX:
-            await self._write_out()
-
-    async def _write_out(self) -> None:
-        """Step 4.
-
-        Raises:
-            WorkerFailedError: an event was not taken in whole.
-        """
-        await self._appended.wait()
-        if self._failed:
-            raise WorkerFailedError("an event was not taken in whole")
-        for row in self._folding.changed():
-            self.table.set_row(*row)
-
-    async def _decoded(self, message: Any) -> Recorded | None:
-        """The event of a record; None for what is none."""
-        try:
-            append_offset_of(_headers(message))
-            schema_id, body = unframe(message.value or b"")
-        except DecodeError as error:
-            self._skip(message, str(error))
-            return None
-        while True:
-            try:
-                recorded = self._log.codec.decode(schema_id, body)
-            except DecodeError as error:
-                self._skip(message, str(error))
-                return None
-            except RegistryUnavailableError as error:
-                await self._wait("registry", str(error))
-                continue
-            self._waits.pop("registry", None)
-            return recorded
-
-    def _skip(self, message: Any, why: str) -> None:
-        where = f"{message.topic} [{message.partition}] offset {message.offset}"
-        _logger.warning("%s is skipped: %s", where, why)
-        self._folding.skipped(why)
-
-    async def _append(self, append: Append) -> None:
-        """Append, for as long as it takes: what stands still here is no lost loop."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                [verdict] = await loop.run_in_executor(None, self._log.append, [append])
-            except LogUnavailableError as error:
-                await self._wait("append", str(error))
-                continue
-            self._waits.pop("append", None)
-            self._folding.answered(append, verdict)
-            crash_point("CP_FLEET_AFTER_APPEND")
-            return
-
-    async def _wait(self, what: str, why: str) -> None:
-        if what not in self._waits:
-            _logger.warning("%s", why)
-        self._waits[what] = why
-        await asyncio.sleep(RETRY_S)
+        recorded = await self._taking.decoded(message)  # 1
+        if message.partition in self._ours:
+            if recorded is not None:
+                await self._taking.take(message.partition, message.offset, recorded)
+            self.lag.positions[message.partition] = message.offset + 1
 
     async def _snapshot(self, message: Any) -> None:
-        """A state that a worker published; its other records are nothing to compare."""
-        key: bytes = message.key or b""
-        if key == LOW_WATER_KEY or key.startswith(LOST_KEY) or not message.value:
-            return
-        session_id = key.decode(errors="replace")
-        session = self._folding.session_key(session_id)
-        row = partial(self.table.row, message.partition, session)
-        try:
-            _, body = unframe(message.value)
-            self._folding.compare(session_id, body, row=row)
-        except DecodeError as error:
-            self._skip(message, str(error))
+        self._taking.compare(message)
 
+    async def _write_out(self) -> None:
+        await self._taking.write_out()  # 4
 
-def _headers(message: Any) -> Headers:
-    headers: dict[str, bytes] = dict(message.headers or {})
-    return list(headers.items())
-
-
-def _settings(
-    cluster: Cluster, settings: Settings, log: KafkaLog, slot: Slot
-) -> dict[str, Any]:
-    """Faust's settings. What it does by default and must not is said beside each."""
-    return {
-        "broker": ";".join(f"aiokafka://{one}" for one in cluster.bootstrap.split(",")),
-        "broker_credentials": credentials_of(settings.kafka.extra),
-        "broker_commit_interval": settings.fleet_commit_ms / 1000,
-        "broker_heartbeat_interval": SESSION_TIMEOUT_S / 3,
-        "broker_max_poll_records": FETCH_AHEAD,
-        "broker_session_timeout": SESSION_TIMEOUT_S,
-        "consumer_auto_offset_reset": "earliest",
-        "consumer_group_instance_id": slot.name,  # who comes back goes on at once
-        "datadir": str(slot.folder),
-        "processing_guarantee": "at_least_once",  # its exactly_once is not usable
-        "producer_acks": -1,
-        "store": "memory://",  # of tables that are not ours; there are none
-        "stream_buffer_maxsize": FETCH_AHEAD,
-        "table_standby_replicas": 0,
-        "topic_disable_leader": True,  # it would make a topic of its own
-        "topic_partitions": log.partitions,
-        "topic_replication_factor": settings.topic_replication,
-        "web_enabled": False,  # it would serve every table to anybody at port 6066
-    }
+    def _next_offset(self, tp: TP) -> int | None:
+        """What may be committed; nothing any more, once an event is left half taken in."""
+        return None if self._taking.gave_up else self._taken.get(tp)

@@ -48,6 +48,7 @@ class Folding(Protocol):
         recorded: Recorded,
         *,
         row: Callable[[], bytes | None],
+        now_us: int,
     ) -> Sequence[Append]:
         """Take an event in; what is to be appended because of it.
 
@@ -56,6 +57,7 @@ class Folding(Protocol):
             offset: where it stands there.
             recorded: the whole event.
             row: reads its session's row.
+            now_us: microseconds since 1970: of what is old nothing may be appended.
         """
         ...
 
@@ -78,6 +80,11 @@ class Folding(Protocol):
         """Hear what became of an append."""
         ...
 
-    def skipped(self, why: str) -> None:
-        """Hear of a record that could not be taken in."""
+    def skipped(self, partition: int, offset: int | None) -> None:
+        """Hear of a record that could not be taken in.
+
+        Args:
+            partition: of the record.
+            offset: where an event stands there; None for what is none.
+        """
         ...

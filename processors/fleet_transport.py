@@ -2,24 +2,20 @@
 
 - A flush waits until every record is acknowledged. Faust's own gives up after a tenth of
   a second without one, and the offset of the source would be committed without the rows.
+- Where nothing is committed yet, a rebalance goes back to the beginning.
 - Offsets are committed of what was taken in. Faust's own stop at markers of transactions,
   and go past records that were skipped in a rebalance.
 - Records come in their order after a rebalance, too.
 - What it reads are committed records. Faust's own reads those of aborted transactions,
   too, and a worker's batch that was aborted is run again.
-
-librdkafka's settings in `FOLDLINE_KAFKA__EXTRA` are for another client: of them, what
-says how to get in (SASL, TLS) is translated, the rest does not concern this one.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # Faust's types are partly unknown to others.
 
 import asyncio
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-import faust
 from faust.exceptions import ProducerSendError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
@@ -50,9 +46,25 @@ class _Consumer(_driver.Consumer):
         self._seeks = 0
 
     async def perform_seek(self) -> None:
-        """Go back to what is committed."""
+        """Go back to what is committed; where nothing is yet, to the beginning.
+
+        Faust stays there where it is: behind records that were handed to nobody.
+        """
         self._seeks += 1
         await super().perform_seek()
+        changelogs = self.app.tables.changelog_topics
+        anew = {
+            tp
+            for tp in self.assignment()
+            if tp.topic not in changelogs and self._read_offset.get(tp) is None
+        }
+        if anew:
+            for tp, offset in (await self.earliest_offsets(*anew)).items():
+                await self.seek(tp, offset)
+
+    def read_from(self, tp: TP) -> int:
+        """From which offset on it reads, or has read."""
+        return self._read_offset.get(tp) or 0
 
     async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:  # noqa: ASYNC109 - Faust's own
         """The next records; never those that were on their way when it went back.
@@ -140,31 +152,3 @@ class FleetTransport(_driver.Transport):
         super().__init__(url, app)
         self.before_flush = before_flush
         self.next_offset = next_offset
-
-
-def credentials_of(extra: Mapping[str, str]) -> Any:
-    """How to get in, from librdkafka's settings; None for a plain connection."""
-    protocol = extra.get("security.protocol", "PLAINTEXT").upper()
-    if protocol == "PLAINTEXT":
-        return None
-    context = _tls_of(extra) if protocol.endswith("SSL") else None
-    if protocol == "SSL":
-        return faust.SSLCredentials(context)
-    return faust.SASLCredentials(
-        mechanism=extra.get("sasl.mechanism") or extra.get("sasl.mechanisms", "PLAIN"),
-        username=extra.get("sasl.username"),
-        password=extra.get("sasl.password"),
-        ssl_context=context,
-    )
-
-
-def _tls_of(extra: Mapping[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=extra.get("ssl.ca.location") or None)
-    certificate = extra.get("ssl.certificate.location")
-    if certificate:
-        context.load_cert_chain(
-            certificate,
-            extra.get("ssl.key.location") or None,
-            extra.get("ssl.key.password") or None,
-        )
-    return context

@@ -1,7 +1,8 @@
 """The panes of a fleet, kept in memory: bounded in names, in age and in number. Pure.
 
 Each belongs to a partition: a name that several partitions have has a pane in each, and a
-window is the sum of them. A local log is one partition.
+window is the sum of them. A local log is one partition. Where there are too many panes, the
+oldest ones go in every partition, so that what is left of a moment is all of it.
 
 A pane knows the offset of the last event that was added to it. Events of a partition come
 in the order of their offsets, so one that comes again is added to nothing twice, pane by
@@ -28,12 +29,22 @@ from foldline.projections.fleet_windows import (
 )
 from foldline.projections.metric_names import LABEL_VALUES_MAX, MICROS, NONE, OTHER
 
+NEVER_S = 2**62
+"""Later than any second."""
+
 
 class Counted(msgspec.Struct, array_like=True):
     """A pane's tally, and the offset of the last event in it."""
 
     offset: int = -1
     tally: Tally = msgspec.field(default_factory=Tally)
+
+
+class Place(NamedTuple):
+    """A pane of a partition."""
+
+    partition: int
+    pane: Pane
 
 
 class When(NamedTuple):
@@ -56,11 +67,12 @@ class Bounds:
 class Changed:
     """What an event did to the panes of its partition.
 
-    `dropped` went because of it. `late` says that it was too old to be counted.
+    `dropped` went because of it, also of other partitions. `late` says that it was too
+    old to be counted.
     """
 
     panes: Mapping[Pane, Counted] = field(default_factory=dict[Pane, Counted])
-    dropped: tuple[Pane, ...] = ()
+    dropped: tuple[Place, ...] = ()
     late: bool = False
 
 
@@ -73,6 +85,8 @@ class _Part:
     )
     log_s: int = 0
     """The latest log time that was seen."""
+    oldest_s: int = NEVER_S
+    """The first second in `starts`."""
 
 
 class Board:
@@ -82,15 +96,19 @@ class Board:
         self._bounds = bounds
         self._parts: dict[int, _Part] = {}
         self._names = {by: Counter[str]() for by in BYS}
+        self._floor_s = -NEVER_S
         self.count = 0
+        self.dropped_early = 0
+        """How many panes went because there were too many."""
 
-    def load(self, partition: int, panes: Iterable[tuple[Pane, Counted]]) -> None:
-        """Take a partition over, as it was stored."""
+    def load(self, partition: int, panes: Iterable[tuple[Pane, Counted]]) -> list[Place]:
+        """Take a partition over, as it was stored; the panes that are too many."""
         self.forget(partition)
         part = self._parts[partition] = _Part()
         for pane, counted in panes:
             self._put(part, pane, counted)
             part.log_s = max(part.log_s, pane.start_s)
+        return [*self._too_many()]
 
     def forget(self, partition: int) -> None:
         """Let go of a partition that others have now."""
@@ -105,7 +123,7 @@ class Board:
         part = self._parts.setdefault(partition, _Part())
         part.log_s = max(part.log_s, when.log_us // MICROS)
         at_us = min(when.at_us, part.log_s * MICROS)
-        if at_us // MICROS < self._since_s(part):
+        if at_us // MICROS < max(self._since_s(part), self._floor_s):
             return Changed(late=True)
         changed: dict[Pane, Counted] = {}
         for increment in increments:
@@ -116,7 +134,8 @@ class Board:
                 changed[pane] = counted
         for counted in changed.values():
             counted.offset = offset
-        return Changed(changed, tuple(self._grown_old(part)))
+        dropped = (*self._too_old(partition, part), *self._too_many())
+        return Changed(changed, dropped)
 
     def _since_s(self, part: _Part) -> int:
         """The first second that is still kept: the beginning of a pane."""
@@ -140,12 +159,15 @@ class Board:
 
     def _put(self, part: _Part, pane: Pane, counted: Counted) -> None:
         part.starts.setdefault(pane.start_s, {})[pane] = counted
+        part.oldest_s = min(part.oldest_s, pane.start_s)
         self._names[pane.by][pane.name] += 1
         self.count += 1
 
     def _drop(self, part: _Part, start_s: int) -> list[Pane]:
         """Let go of all panes that begin at a second."""
         gone = list(part.starts.pop(start_s))
+        if start_s == part.oldest_s:
+            part.oldest_s = min(part.starts, default=NEVER_S)
         self.count -= len(gone)
         for pane in gone:
             names = self._names[pane.by]
@@ -154,14 +176,29 @@ class Board:
                 del names[pane.name]
         return gone
 
-    def _grown_old(self, part: _Part) -> Iterator[Pane]:
-        """Drop what is too old, and the oldest of what is too much; never the newest."""
+    def _too_old(self, partition: int, part: _Part) -> Iterator[Place]:
+        """Drop what is too old in a partition; never its newest."""
         since_s = self._since_s(part)
-        while len(part.starts) > 1:
-            oldest_s = min(part.starts)
-            if oldest_s >= since_s and self.count <= self._bounds.panes_max:
+        while part.oldest_s < since_s and len(part.starts) > 1:
+            for pane in self._drop(part, part.oldest_s):
+                yield Place(partition, pane)
+
+    def _too_many(self) -> Iterator[Place]:
+        """Drop the oldest of what is too much, in every partition; never the newest.
+
+        What comes for such a second from now on is too late.
+        """
+        parts = self._parts.values()
+        while self.count > self._bounds.panes_max:
+            oldest_s = min(part.oldest_s for part in parts)
+            if oldest_s == max(max(part.starts, default=oldest_s) for part in parts):
                 return
-            yield from self._drop(part, oldest_s)
+            self._floor_s = oldest_s + self._bounds.pane_s
+            for partition, part in self._parts.items():
+                if oldest_s in part.starts:
+                    gone = self._drop(part, oldest_s)
+                    self.dropped_early += len(gone)
+                    yield from (Place(partition, pane) for pane in gone)
 
     def snapshot(self) -> list[tuple[Pane, Tally]]:
         """Every pane as it is, for any thread: tallies only grow."""

@@ -25,10 +25,16 @@ from foldline.settings import Settings
 
 @dataclass(slots=True)
 class Watched:
-    """A session as the fleet knows it."""
+    """A session as the fleet knows it.
+
+    `offset` is where its last event stands in its partition. `holed` says that events
+    before that were never read: its state is not the session's.
+    """
 
     tracked: Tracked
     circles: Circles = field(default_factory=Circles)
+    offset: int = -1
+    holed: bool = False
 
     @classmethod
     def begin(cls, session_id: str) -> "Watched":
@@ -39,6 +45,11 @@ class Watched:
     def seq(self) -> int:
         """The seq of the last event taken in; 0 before the first."""
         return self.tracked.state.seq
+
+    def go_on_behind_hole(self) -> None:
+        """Events are missing here: whether they broke a circle nobody can say."""
+        self.circles = Circles()
+        self.holed = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ nothing is appended.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from foldline.errors import UNREADABLE
 from foldline.processors.stored import AuditableLog, StoredSession
 from foldline.projections.fleet_board import Board, Bounds, When
 from foldline.projections.fleet_circles import LoopLimits
 from foldline.projections.fleet_fold import Watched, take
-from foldline.schemas.events import LoopDetected
+from foldline.projections.fleet_latest import FoundLoop
 
 PANES_MAX = 1_000_000
 """How many panes one look may need; beyond it, the oldest are not shown."""
@@ -20,22 +20,15 @@ FOR_EVER_S = 2**40
 """Nothing is too old for who asks for it."""
 
 
-class FoundLoop(NamedTuple):
-    """A loop, in which session, and when it was closed (microseconds since 1970)."""
-
-    session_id: str
-    at_us: int
-    loop: LoopDetected
-
-
 @dataclass(slots=True)
 class Seen:
-    """What a log has."""
+    """What a log has. `lost` sessions are counted up to what could not be read, and why."""
 
     board: Board
     loops: list[FoundLoop] = field(default_factory=list[FoundLoop])
     sessions: int = 0
     events: int = 0
+    lost: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def look(log: AuditableLog, *, pane_s: int, since_us: int, limits: LoopLimits) -> Seen:
@@ -50,8 +43,12 @@ def look(log: AuditableLog, *, pane_s: int, since_us: int, limits: LoopLimits) -
     bounds = Bounds(pane_s=pane_s, keep_s=FOR_EVER_S, panes_max=PANES_MAX)
     seen = Seen(Board(bounds))
     for row in log.stored_sessions():
-        if row.recorded_at >= since_us:
+        if row.recorded_at < since_us:
+            continue
+        try:
             _fold(log, row, seen, since_us, limits)
+        except UNREADABLE as error:
+            seen.lost[row.session_id] = str(error)
     seen.loops.sort(key=lambda found: (found.at_us, found.session_id))
     return seen
 

@@ -15,20 +15,24 @@ from prometheus_client.core import Metric
 
 from foldline.processors.worker_health import BadQueryError
 from foldline.projections.fleet_folding import FleetFolding
+from foldline.projections.fleet_latest import FoundLoop
 from foldline.projections.fleet_states import COMPARISONS
 from foldline.projections.fleet_windows import (
     BYS,
+    Pane,
     Span,
     Tally,
     Window,
     mean_s,
+    merges,
     p95_s,
     rate,
+    single,
     window_view,
+    windows,
 )
 from foldline.projections.metric_names import FLEET
 from foldline.projections.metrics_text import AskedMetrics, Numbers, metric_of
-from foldline.schemas.events import LoopDetected
 from foldline.settings import Settings
 
 WINDOWS = "/fleet/windows"
@@ -41,13 +45,16 @@ WINDOWS_SHOWN_MAX = 100_000
 SPANS_MAX = 1_000
 """How many windows may cover one moment."""
 
+MERGES_MAX = 500_000
+"""How often panes are added to windows that overlap, for one answer: about a second."""
+
 Lag = Callable[[], Mapping[int, int]]
 
 
-def loop_view(session_id: str, loop: LoopDetected) -> dict[str, Any]:
-    """A loop as JSON."""
-    view = loop.model_dump(mode="json")
-    return {"session_id": session_id} | view
+def loop_view(found: FoundLoop) -> dict[str, Any]:
+    """A loop as JSON; `at_us` is when it was closed."""
+    view = found.loop.model_dump(mode="json")
+    return {"session_id": found.session_id, "at_us": found.at_us} | view
 
 
 def span_of(size_s: int, step_s: int, *, pane_s: int) -> Span:
@@ -70,7 +77,7 @@ class FleetPages:
     def __init__(self, folding: FleetFolding, settings: Settings) -> None:
         self._folding = folding
         self._pane_s = settings.fleet_pane_ms // 1_000
-        self._size_s = max(settings.fleet_window_ms // 1_000, self._pane_s)
+        self._size_s = settings.fleet_window_ms // 1_000
         self.pages = {WINDOWS: self.windows, LOOPS: self.loops}
 
     def windows(self, query: str) -> dict[str, Any]:
@@ -83,13 +90,11 @@ class FleetPages:
         step_s = _number(given, "step_s", size_s)
         span = span_of(size_s, step_s, pane_s=self._pane_s)
         limit = min(_number(given, "limit", WINDOWS_SHOWN), WINDOWS_SHOWN_MAX)
-        found = [
-            window
-            for window in self._folding.board.windows(
-                span, since_s=_number(given, "since_s", 0)
-            )
-            if by in (None, window.by) and given.get("name", window.name) == window.name
-        ]
+        since_s = _number(given, "since_s", 0)
+        panes = self._panes(by, given.get("name"), after_s=since_s - size_s)
+        if step_s < size_s and merges(len(panes), span) > MERGES_MAX:
+            raise BadQueryError("since_s", "later, or a larger step_s, or one name")
+        found = [one for one in windows(panes, span) if one.end_s > since_s]
         shown = found[-limit:] if limit else []
         return {
             "size_s": span.size_s,
@@ -98,14 +103,26 @@ class FleetPages:
             "more": len(found) - len(shown),
         }
 
+    def _panes(
+        self, by: str | None, name: str | None, *, after_s: int
+    ) -> list[tuple[Pane, Tally]]:
+        """What windows are made of, as little of it as they need."""
+        return [
+            (pane, tally)
+            for pane, tally in self._folding.board.snapshot()
+            if pane.start_s > after_s
+            and by in (None, pane.by)
+            and name in (None, pane.name)
+        ]
+
     def loops(self, query: str) -> dict[str, Any]:
         """The latest loops, the last one last."""
         given = _given(query, {"session", "limit"})
         limit = _number(given, "limit", WINDOWS_SHOWN)
         found = [
-            loop_view(session_id, loop)
-            for session_id, loop in list(self._folding.latest)
-            if given.get("session", session_id) == session_id
+            loop_view(found)
+            for found in self._folding.latest.all()
+            if given.get("session", found.session_id) == found.session_id
         ]
         return {"loops": found[-limit:] if limit else []}
 
@@ -113,9 +130,8 @@ class FleetPages:
         """The windows of the last whole size, one for each name."""
         end_s = int(now_s) // self._pane_s * self._pane_s
         start_s = end_s - self._size_s
-        span = Span(self._size_s, self._pane_s)
-        found = self._folding.board.windows(span, since_s=start_s)
-        return [window for window in found if window.start_s == start_s]
+        panes = self._panes(None, None, after_s=start_s - 1)
+        return single(panes, start_s=start_s, end_s=end_s)
 
 
 def _given(query: str, known: set[str]) -> dict[str, str]:
@@ -161,6 +177,7 @@ class FleetMetrics(AskedMetrics):
         return {
             "fleet_loops_detected": _by_word(folding.loops),
             "fleet_loop_verdicts": _by_word(folding.verdicts),
+            "fleet_loops_untold": _by_word(folding.untold),
             "fleet_events": {(): (folding.events,)},
             "fleet_repeats": {(): (folding.repeats,)},
             "fleet_late_events": {(): (folding.late,)},
@@ -170,6 +187,7 @@ class FleetMetrics(AskedMetrics):
                 (result,): (folding.compared[result],) for result in COMPARISONS
             },
             "fleet_panes": {(): (folding.board.count,)},
+            "fleet_panes_dropped": {(): (folding.board.dropped_early,)},
             "fleet_lag_records": {
                 (str(partition),): (lag,) for partition, lag in self._lag().items()
             },

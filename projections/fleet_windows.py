@@ -129,6 +129,22 @@ def windows(panes: Iterable[tuple[Pane, Tally]], span: Span) -> list[Window]:
     ]
 
 
+def merges(panes: int, span: Span) -> int:
+    """How often a pane is added to a window, for so many panes."""
+    return panes * -(-span.size_s // span.step_s)
+
+
+def single(
+    panes: Iterable[tuple[Pane, Tally]], *, start_s: int, end_s: int
+) -> list[Window]:
+    """One window of each name, of the panes that begin in it."""
+    sums: dict[tuple[str, str], Tally] = {}
+    for pane, tally in panes:
+        if start_s <= pane.start_s < end_s:
+            merge(sums.setdefault((pane.by, pane.name), Tally()), tally)
+    return [Window(by, name, start_s, end_s, sums[by, name]) for by, name in sorted(sums)]
+
+
 def whole(panes: Iterable[tuple[Pane, Tally]], *, pane_s: int) -> list[Window]:
     """One window for each name, from its first pane to its last."""
     found: dict[tuple[str, str], tuple[int, int, Tally]] = {}

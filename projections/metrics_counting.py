@@ -26,7 +26,8 @@ class Shown:
     """Counts as they were stored last, and what the consumer says of itself.
 
     `lag` is by partition what there is and is not counted; None for a log of one
-    machine.
+    machine. Microseconds: `waiting_since` is when the request began that waits longest,
+    `live_since` when everything had been counted for the first time; 0 for neither.
     """
 
     series: Mapping[Key, tuple[int, ...]]
@@ -34,6 +35,8 @@ class Shown:
     repeats: int = 0
     skipped: int = 0
     gaps: int = 0
+    waiting_since: int = 0
+    live_since: int = 0
 
 
 class Counting:
@@ -48,7 +51,8 @@ class Counting:
         self.skipped = 0
         self.gaps = 0
         self.lag: dict[int | None, int] = {}
-        self._shown = Shown(dict(self._counts.series))
+        self._live_since = store.live_since()
+        self.show()
 
     @property
     def shown(self) -> Shown:
@@ -90,12 +94,30 @@ class Counting:
     def show(self) -> None:
         """Show the counts, and how far they are behind. Only what is stored is shown."""
         self._shown = Shown(
-            dict(self._counts.series), dict(self.lag), self.repeats, self.skipped, self.gaps
+            dict(self._counts.series),
+            dict(self.lag),
+            self.repeats,
+            self.skipped,
+            self.gaps,
+            self._store.waiting_since(),
+            self._live_since,
         )
+
+    def go_live(self, now: int) -> None:
+        """Note when everything was counted for the first time, in microseconds.
+
+        Until then, and for as long as they look back, alerts on what has changed would
+        take history for news.
+        """
+        if not self._live_since:
+            self._store.go_live(now)
+            self._live_since = now
+            self.show()
 
     def start_anew(self) -> None:
         """Forget everything: what was counted is of another log."""
         self._store.clear()
         self._counts = Counts()
+        self._live_since = 0
         self._cached.clear()
         self._touched.clear()

@@ -2,15 +2,21 @@
 
 How far it has counted is a seq for each session, and the hash of the event there. A
 session that is not as far as that, or has another event there, means another log of the
-same name: everything is counted anew.
+same name: everything is counted anew. A session that cannot be read is counted up to there,
+and is a gap.
 """
 
+import logging
+
+from foldline.errors import UNREADABLE, FoldlineError
 from foldline.processors.stored import AuditableLog, StoredSession
 from foldline.projections.metrics_counting import Counting
 from foldline.projections.metrics_store import MetricsStore
 
 BATCH_EVENTS = 5_000
 """After how many events what was counted is stored."""
+
+_logger = logging.getLogger("foldline.metrics")
 
 
 class LocalCounter:
@@ -21,6 +27,7 @@ class LocalCounter:
         self.counting = Counting(store)
         self._heads = store.heads()
         self._uncommitted = 0
+        self._unreadable: set[str] = set()
 
     def catch_up(self) -> int:
         """Count what is new; gives how many events were."""
@@ -29,7 +36,7 @@ class LocalCounter:
             self.counting.start_anew()
             self._heads.clear()
         behind = [row for row in rows if row.seq > self._seq(row.session_id)]
-        counted = sum(self._take_in(row) for row in behind)
+        counted = sum(self._take_what_is_good(row) for row in behind)
         self.counting.lag = {None: 0}
         self._commit()
         return counted
@@ -51,8 +58,25 @@ class LocalCounter:
     def _goes_on_otherwise(self, row: StoredSession, seq: int, head: bytes) -> bool:
         if row.seq == seq:
             return row.head_hash != head
-        following = self._log.structure(row.session_id, after_seq=seq, upto_seq=seq + 1)
-        return any(recorded.envelope.prev_hash != head for recorded in following)
+        try:
+            following = self._log.structure(row.session_id, after_seq=seq, upto_seq=seq + 1)
+            return any(recorded.envelope.prev_hash != head for recorded in following)
+        except UNREADABLE:
+            return False  # it is damaged, and no other log for that
+
+    def _take_what_is_good(self, row: StoredSession) -> int:
+        try:
+            return self._take_in(row)
+        except UNREADABLE as error:
+            self._miss(row.session_id, error)
+            return 0
+
+    def _miss(self, session_id: str, error: FoldlineError) -> None:
+        """A session that cannot be read is one gap, however often that is tried."""
+        if session_id not in self._unreadable:
+            self._unreadable.add(session_id)
+            self.counting.gaps += 1
+            _logger.error("session %s is not counted further: %s", session_id, error)
 
     def _take_in(self, row: StoredSession) -> int:
         """Count the new events of one session, up to where the index has it."""

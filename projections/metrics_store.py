@@ -16,10 +16,10 @@ from foldline.errors import DecodeError, LogFormatError, LogUnavailableError
 from foldline.faults import crash_point
 from foldline.places import make_private
 from foldline.processors.sqlite_file import translated
-from foldline.processors.state_codec import LAYOUT, decode_state, encode_state
-from foldline.projections.metric_names import FAMILIES, METRICS_VERSION
+from foldline.projections.metric_names import FAMILIES
 from foldline.projections.metrics import Counts, Key
-from foldline.projections.metrics_tracked import Claim, Tracked
+from foldline.projections.metrics_codec import VERSION, decode_tracked, encode_tracked
+from foldline.projections.metrics_tracked import Tracked
 
 BUSY_TIMEOUT_S = 10.0
 
@@ -30,28 +30,15 @@ CREATE TABLE counts (
     PRIMARY KEY (name, labels)) WITHOUT ROWID;
 CREATE TABLE sessions (
     session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL, head BLOB NOT NULL,
-    state BLOB NOT NULL, open BLOB NOT NULL) WITHOUT ROWID;
+    state BLOB NOT NULL, open BLOB NOT NULL, waiting_since INTEGER) WITHOUT ROWID;
+CREATE INDEX waiting ON sessions (waiting_since) WHERE waiting_since IS NOT NULL;
 CREATE TABLE positions (
     partition INTEGER PRIMARY KEY, position INTEGER NOT NULL);
 """
 _TABLES = ("meta", "counts", "sessions", "positions")
 
 
-class _Open(msgspec.Struct, array_like=True):
-    """What is tracked of a session beside its state: the other fields of `Tracked`."""
-
-    now: int
-    began: int
-    turn_at: int
-    unknown: int
-    recovering: bool
-    claim: Claim | None
-    since: dict[str, int]
-    models: dict[str, str]
-
-
 _pack = msgspec.msgpack.encode
-_unpack_open = msgspec.msgpack.Decoder(_Open).decode
 _unpack_labels = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 _unpack_number = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 
@@ -80,7 +67,7 @@ class MetricsStore:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
-        self._begin(f"{METRICS_VERSION}.{LAYOUT}.{identity}")
+        self._begin(f"{VERSION}.{identity}")
 
     def _begin(self, identity: str) -> None:
         """Make the tables where there are none of this identity."""
@@ -95,7 +82,8 @@ class MetricsStore:
 
     def _identity(self) -> str:
         try:
-            row = self._db.execute("SELECT value FROM meta").fetchone()
+            wanted = "SELECT value FROM meta WHERE name = 'identity'"
+            row = self._db.execute(wanted).fetchone()
         except sqlite3.OperationalError as error:
             if "no such table" not in str(error):
                 raise
@@ -119,6 +107,7 @@ class MetricsStore:
         with translated(self.url), self._transaction():
             for table in _TABLES[1:]:
                 self._db.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
+            self._db.execute("DELETE FROM meta WHERE name = 'live_since'")
 
     # --- reading ---------------------------------------------------------------------
 
@@ -144,6 +133,20 @@ class MetricsStore:
             rows = self._db.execute("SELECT session_id, seq, head FROM sessions")
             return {name: (seq, head) for name, seq, head in rows}
 
+    def waiting_since(self) -> int:
+        """When the request began that waits longest, in microseconds; 0 without any."""
+        wanted = "SELECT MIN(waiting_since) FROM sessions WHERE waiting_since IS NOT NULL"
+        with translated(self.url):
+            (since,) = self._db.execute(wanted).fetchone()
+        return since or 0
+
+    def live_since(self) -> int:
+        """When everything was counted for the first time, in microseconds; 0 before."""
+        wanted = "SELECT value FROM meta WHERE name = 'live_since'"
+        with translated(self.url):
+            row = self._db.execute(wanted).fetchone()
+        return int(row[0]) if row else 0
+
     def session(self, session_id: str) -> Tracked | None:
         """What is tracked of a session; None for one of which nothing is counted."""
         wanted = "SELECT state, open FROM sessions WHERE session_id = ?"
@@ -153,10 +156,9 @@ class MetricsStore:
 
     def _tracked(self, state: bytes, rest: bytes) -> Tracked:
         try:
-            found, begun = decode_state(state), _unpack_open(rest)
-        except (DecodeError, msgspec.MsgspecError) as error:
+            return decode_tracked(state, rest)
+        except DecodeError as error:
             raise LogFormatError(self.url, str(error)) from error
-        return Tracked(found, **msgspec.structs.asdict(begun))
 
     # --- writing ---------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class MetricsStore:
             )
             crash_point("CP_METRICS_IN_COMMIT")
             self._db.executemany(
-                "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)",
                 [_row(tracked) for tracked in sessions],
             )
             self._db.executemany(
@@ -186,6 +188,11 @@ class MetricsStore:
             )
         crash_point("CP_METRICS_AFTER_COMMIT")
         counts.changed.clear()
+
+    def go_live(self, now: int) -> None:
+        """Store when everything was counted for the first time, in microseconds."""
+        with translated(self.url), self._transaction():
+            self._db.execute("INSERT INTO meta VALUES ('live_since', ?)", (str(now),))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -199,13 +206,7 @@ def _make_folder(path: Path) -> None:
         raise LogUnavailableError(str(path), str(error)) from error
 
 
-def _row(tracked: Tracked) -> tuple[str, int, bytes, bytes, bytes]:
+def _row(tracked: Tracked) -> tuple[str, int, bytes, bytes, bytes, int | None]:
     state = tracked.state
-    begun = _Open(*(getattr(tracked, name) for name in _Open.__struct_fields__))
-    return (
-        state.session_id,
-        state.seq,
-        state.chain_head,
-        encode_state(state),
-        _pack(begun),
-    )
+    named = (state.session_id, state.seq, state.chain_head)
+    return (*named, *encode_tracked(tracked), tracked.waiting_since)

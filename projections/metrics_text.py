@@ -83,6 +83,10 @@ def _of_consumer(shown: Shown, name: str) -> Numbers:
             return {(): (shown.repeats,)}
         case "metrics_skipped_records":
             return {(): (shown.skipped,)}
+        case "metrics_live_timestamp_seconds":
+            return {(): (shown.live_since / MICROS,)}
+        case "approvals_oldest_timestamp_seconds":
+            return {(): (shown.waiting_since / MICROS,)}
         case _:
             return {(): (shown.gaps,)}
 
@@ -129,6 +133,7 @@ def view_of(shown: Shown) -> dict[str, Any]:
         "recovery_rate": _recovery_rate(series),
         "lag_events": sum(shown.lag.values()),
         "gaps": shown.gaps,
+        "waiting_since_us": shown.waiting_since,
     }
 
 

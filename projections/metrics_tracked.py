@@ -4,17 +4,32 @@ Times are microseconds: log time, and of mirrored facts the time at which they h
 because their log time is that of the import.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from foldline.processors.kept import short
+from foldline.processors.kept import attempt_bit, short
+from foldline.processors.listing import running_under
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import CALL_UNKNOWN, SessionState, UsageTotals
+from foldline.schemas.state import (
+    CALL_BACKGROUND,
+    CALL_CANCELLING,
+    CALL_TIMED_OUT,
+    CALL_UNKNOWN,
+    MIRRORED,
+    Call,
+    SessionState,
+    UsageTotals,
+)
 
 OPEN_MAX = 1_000
 """Of how many open things of a session it is kept when they began; beyond, of the
 newest."""
+
+
+_UNCERTAIN = frozenset({CALL_TIMED_OUT, CALL_CANCELLING, CALL_BACKGROUND})
+"""A call that had an outcome, behind which a certain one may still come."""
 
 
 class Sample(NamedTuple):
@@ -63,6 +78,14 @@ class Tracked:
         began = self.since.pop(f"{kind}:{name}", None)
         return None if began is None else max(self.now - began, 0)
 
+    @property
+    def waiting_since(self) -> int | None:
+        """When the oldest request began that people can answer here; None without one."""
+        if self.state.mode == MIRRORED:
+            return None  # it is asked, and answered, elsewhere
+        begun = (at for key, at in self.since.items() if key.startswith("request:"))
+        return min(begun, default=None)
+
     def forget(self) -> None:
         """Forget the models of calls whose usage nobody can correct any more."""
         state = self.state
@@ -73,13 +96,18 @@ class Tracked:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was so before an event was folded in."""
+    """What was so before an event was folded in.
+
+    `unbegun` says that the event is the first outcome of an execution of which nobody
+    recorded that it began.
+    """
 
     status: str
     in_turn: bool
     waiting: int
     unknown: int
     tool: str
+    unbegun: bool
     requests: tuple[str, ...]
     usage: UsageTotals
     call_usage: UsageTotals | None
@@ -91,7 +119,7 @@ def before_of(tracked: Tracked, recorded: Recorded) -> Before:
     """What has to be known of a session before its next event is folded in."""
     state, event = tracked.state, recorded.event
     fields = getattr(event, "__dict__", {})
-    call_id, model_call_id = _id(fields, "call_id"), _id(fields, "model_call_id")
+    call, model_call_id = _call_of(state, fields), _id(fields, "model_call_id")
     known = state.model_usage.get(model_call_id) if model_call_id else None
     usage = state.usage
     before = Before(
@@ -99,7 +127,8 @@ def before_of(tracked: Tracked, recorded: Recorded) -> Before:
         in_turn=state.turn is not None,
         waiting=len(state.requests),
         unknown=tracked.unknown,
-        tool=tool_of(state, call_id),
+        tool=call.tool if call else "",
+        unbegun=call is not None and _is_unbegun(call, fields.get("attempt")),
         requests=tuple(state.requests),
         usage=UsageTotals(*(getattr(usage, name) for name in usage.__slots__)),
         call_usage=known.usage if known else None,
@@ -110,15 +139,37 @@ def before_of(tracked: Tracked, recorded: Recorded) -> Before:
     return before
 
 
-def _id(fields: dict[str, object], name: str) -> str:
+def _id(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     return short(value) if isinstance(value, str) else ""
 
 
+def _call_of(state: SessionState, fields: Mapping[str, object]) -> Call | None:
+    """The call that an event is about, by itself or by what runs in the background."""
+    call_id = _id(fields, "call_id")
+    if not call_id and (handle := running_under(state, _id(fields, "handle"))):
+        call_id = handle.call_id
+    return _listed(state, call_id)
+
+
+def _is_unbegun(call: Call, attempt: object) -> bool:
+    """Whether no start of this attempt was recorded, and nothing of how it went."""
+    return (
+        isinstance(attempt, int)
+        and attempt > call.attempt
+        and not call.confirmed & attempt_bit(attempt)
+        and call.status not in _UNCERTAIN
+    )
+
+
 def tool_of(state: SessionState, call_id: str) -> str:
     """The tool of a call that the state still lists; else nothing."""
-    call = state.calls.get(call_id) or state.finished.get(call_id)
+    call = _listed(state, call_id)
     return call.tool if call else ""
+
+
+def _listed(state: SessionState, call_id: str) -> Call | None:
+    return state.calls.get(call_id) or state.finished.get(call_id)
 
 
 def moment_of(envelope: Envelope) -> int:

@@ -11,20 +11,18 @@ from foldline.projections.metric_names import (
     PARKED,
     RECOVERED,
     RETAKEN,
-    TIMEOUT,
     TOKEN_KINDS,
 )
+from foldline.projections.metrics_tools import of_tool
 from foldline.projections.metrics_tracked import (
     Before,
     Claim,
     Sample,
     Tracked,
-    unknown_calls,
 )
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
     AnyEvent,
-    BackgroundEnded,
     CancellationRequested,
     CheckpointCreated,
     CompactionCompleted,
@@ -54,16 +52,6 @@ from foldline.schemas.events import (
     SteeringExpired,
     SteeringReceived,
     SubagentStarted,
-    ToolBackgrounded,
-    ToolCallRequested,
-    ToolCallValidated,
-    ToolExecutionCancelled,
-    ToolExecutionCompleted,
-    ToolExecutionFailed,
-    ToolExecutionStarted,
-    ToolExecutionTimedOut,
-    ToolOutcomeResolved,
-    ToolOutcomeUnknown,
     TurnEnded,
     TurnStarted,
     UsageCorrected,
@@ -95,7 +83,7 @@ def counted(tracked: Tracked, before: Before, recorded: Recorded) -> Iterator[Sa
     yield from _of_session(tracked, before, envelope, event)
     yield from _of_turn(tracked, before, event)
     yield from _of_model(tracked, before, event)
-    yield from _of_tool(tracked, before, event)
+    yield from of_tool(tracked, before, event)
     yield from _of_request(tracked, event)
     yield from _of_context(event)
     yield from _of_runtime(event)
@@ -224,79 +212,6 @@ def _tokens(tracked: Tracked, before: Before, model_call_id: str) -> Iterator[Sa
     had = before.call_usage.cache_read_input_tokens if before.call_usage else 0
     if now is not None and now.usage.cache_read_input_tokens and not had:
         yield Sample("model_cache_hits", (model,))
-
-
-# --- tools ---------------------------------------------------------------------------
-
-
-def _of_tool(tracked: Tracked, before: Before, event: AnyEvent) -> Iterator[Sample]:
-    tool = before.tool
-    match event:
-        case ToolCallRequested():
-            yield Sample("tool_calls", (event.tool,))
-        case ToolCallValidated(valid=False):
-            yield Sample("tool_calls_invalid", (tool,))
-        case ToolExecutionStarted():
-            tracked.begin("call", short(event.call_id))
-            yield Sample("tool_executions", (tool,))
-            if event.attempt > 1:
-                yield Sample("retries", ("TOOL",))
-        case (
-            ToolExecutionCompleted()
-            | ToolExecutionFailed()
-            | ToolExecutionCancelled()
-            | ToolExecutionTimedOut()
-            | ToolBackgrounded()
-        ):
-            yield from _tool_ended(tracked, tool, event)
-        case BackgroundEnded(outcome="FAILED"):
-            yield Sample("tool_errors", ("", "TOOL"))
-        case ToolOutcomeUnknown():
-            yield Sample("unknown_outcomes", (tool,))
-            yield Sample("tool_outcomes", (tool, "UNKNOWN"))
-        case ToolOutcomeResolved(outcome=outcome):
-            yield Sample("unknown_outcomes_resolved", (outcome,))
-        case _:
-            pass
-    tracked.unknown = unknown_calls(tracked.state)
-
-
-_ToolEnd = (
-    ToolExecutionCompleted
-    | ToolExecutionFailed
-    | ToolExecutionCancelled
-    | ToolExecutionTimedOut
-    | ToolBackgrounded
-)
-_TOOL_ENDED = {
-    ToolExecutionCompleted: "COMPLETED",
-    ToolExecutionFailed: "FAILED",
-    ToolExecutionCancelled: "CANCELLED",
-    ToolExecutionTimedOut: "TIMED_OUT",
-    ToolBackgrounded: "BACKGROUNDED",
-}
-
-
-def _tool_ended(tracked: Tracked, tool: str, event: _ToolEnd) -> Iterator[Sample]:
-    """A recorded outcome. A late one, behind a time-out, is one more."""
-    yield Sample("tool_outcomes", (tool, _TOOL_ENDED[type(event)]))
-    took = tracked.ended("call", short(event.call_id))
-    match event:
-        case ToolExecutionCompleted() | ToolExecutionFailed():
-            micros = took if event.duration_ms is None else event.duration_ms * 1_000
-            if micros is not None:
-                yield Sample("tool_duration_seconds", (tool,), micros)
-        case _:
-            pass
-    match event:
-        case ToolExecutionFailed(layer=layer):
-            yield Sample("tool_errors", (tool, layer))
-        case ToolExecutionTimedOut():
-            yield Sample("tool_errors", (tool, TIMEOUT))
-        case ToolExecutionCompleted(exit_code=exit_code) if exit_code:
-            yield Sample("tool_nonzero_exits", (tool,))
-        case _:
-            pass
 
 
 # --- requests to people --------------------------------------------------------------

@@ -15,7 +15,9 @@ from foldline.cli.worker import log_to_stderr
 if TYPE_CHECKING:
     from foldline.processors.kafka_log import KafkaLog
     from foldline.processors.worker_health import Health
-    from foldline.projections.fleet_local import FoundLoop, Seen
+    from foldline.projections.fleet_folding import FleetFolding
+    from foldline.projections.fleet_latest import FoundLoop
+    from foldline.projections.fleet_local import Seen
     from foldline.projections.fleet_windows import Window
     from foldline.settings import Settings
 
@@ -36,22 +38,30 @@ fleet = App(
 
 
 @fleet.command(name="worker")
-def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
+def worker(
+    *,
+    mirrored: bool = False,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
     """Run one fleet worker of a log on Kafka, until SIGTERM or Ctrl-C.
 
     Any number of them share the partitions. It counts what sessions do in windows, and
-    appends LoopDetected to those that go round in a circle. Health, readiness, metrics
-    and the windows (/fleet/windows, /fleet/loops) are at FOLDLINE_HEALTH_PORT. Needs
-    the extra `fleet`.
+    appends LoopDetected to those that go round in a circle now: what was recorded more
+    than FOLDLINE_FLEET_TELL_MS ago is only counted. Health, readiness, metrics and the
+    windows (/fleet/windows, /fleet/loops) are at FOLDLINE_HEALTH_PORT. Needs the extra
+    `fleet`.
 
     Args:
+        mirrored: Append to mirrored sessions, too; give it to all workers or to none.
         context: Where to read and append.
     """
     import asyncio  # late: --help does without
 
     from foldline.kafka import cluster_of  # late: --help does without
+    from foldline.kafka_admin import create_fleet_changelog
     from foldline.processors.kafka_log import KafkaLog
     from foldline.processors.worker_health import listening
+    from foldline.projections.fleet_folding import FleetFolding
     from foldline.topics import KAFKA
 
     settings = context.settings()
@@ -62,7 +72,11 @@ def worker(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
         listening(settings) as (health, port),
         closing(KafkaLog(cluster_of(settings), settings=settings)) as log,
     ):
-        asyncio.run(_run(context, settings, log, health, port))
+        folding = FleetFolding(settings, mirrored=mirrored)
+        create_fleet_changelog(
+            cluster_of(settings), settings, folding.version, partitions=log.partitions
+        )
+        asyncio.run(_run(context, settings, log, folding, health, port))
     return OK
 
 
@@ -70,6 +84,7 @@ async def _run(
     context: Context,
     settings: "Settings",
     log: "KafkaLog",
+    folding: "FleetFolding",
     health: "Health",
     port: int | None,
 ) -> None:
@@ -77,7 +92,6 @@ async def _run(
 
     from foldline.kafka import cluster_of
     from foldline.processors.worker_slot import Slot
-    from foldline.projections.fleet_folding import FleetFolding
     from foldline.projections.fleet_text import FleetMetrics, FleetPages
 
     try:
@@ -90,7 +104,6 @@ async def _run(
     slot = Slot.take(below, log_id=log.log_id)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    folding = FleetFolding(settings)
     try:
         fleet_ = Fleet(
             cluster_of(settings),
@@ -173,17 +186,16 @@ def _show(context: Context, seen: "Seen", windows: list["Window"]) -> None:
     from foldline.projections.fleet_text import loop_view  # late: see above
     from foldline.projections.fleet_windows import window_view
 
+    for session_id, why in seen.lost.items():
+        said = f"{session_id} is counted only up to what cannot be read: {why}"
+        context.out.remark(clean_line(said))
     if context.out.json:
-        loops = [
-            loop_view(found.session_id, found.loop) | {"at_us": found.at_us}
-            for found in seen.loops
-        ]
         context.out.record(
             {
                 "sessions": seen.sessions,
                 "events": seen.events,
                 "windows": [window_view(window) for window in windows],
-                "loops": loops,
+                "loops": [loop_view(found) for found in seen.loops],
             }
         )
         return

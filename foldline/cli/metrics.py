@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -100,6 +101,8 @@ def _count_on(
             stopping.wait(RETRY_S)
             continue
         behind = sum(counting.lag.values())
+        if not behind:
+            counting.go_live(time.time_ns() // 1_000)
         health.turned(*([f"{behind} records are not counted"] if behind else []))
         if not found:
             stopping.wait(0 if behind else LOOK_EVERY_S)

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from foldline import kafka
+from foldline.kafka_admin import find_drift
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
 from foldline.projections.fleet_fold import limits_of
 from foldline.projections.fleet_local import look
+from foldline.projections.fleet_rows import version_of
 from foldline.projections.fleet_windows import Span, window_view
 from foldline.schemas.events import (
     ToolCallRequested,
@@ -24,6 +27,7 @@ from foldline.schemas.events import (
 )
 from foldline.testing import LogStory
 from foldline.testing.samples import created
+from foldline.topics import Drift
 from tests.cluster.fixtures import MakeLog
 from tests.cluster.logs import FreshLog, running_worker
 from tests.cluster.processes import Process, wait_until
@@ -40,11 +44,15 @@ MINUTE = Span(60, 60)
 class FleetWorker:
     """A fleet worker as a process; the same name is the same place."""
 
-    def __init__(self, log: FreshLog, *, crash_at: str = "") -> None:
-        variables = {"FOLDLINE_CRASH_AT": crash_at, "PYTHONPATH": str(ROOT)}
+    def __init__(self, log: FreshLog, *, crash_at: str, place: str) -> None:
+        variables = {
+            "FOLDLINE_CRASH_AT": crash_at,
+            "FOLDLINE_STATE_DIR": str(log.folder / place),
+            "PYTHONPATH": str(ROOT),
+        }
         self.process = Process(
             [sys.executable, "-c", COMMAND, "fleet", "worker", "--json"],
-            log=log.folder / "fleet.log",
+            log=log.folder / f"{place}.log",
             environment={**log.environment, **variables},
             folder=log.folder,
         )
@@ -57,17 +65,23 @@ class FleetWorker:
 
 
 @contextmanager
-def fleet(log: FreshLog, *, crash_at: str = "") -> Generator[FleetWorker]:
-    worker = FleetWorker(log, crash_at=crash_at)
+def fleet(
+    log: FreshLog, *, crash_at: str = "", place: str = "fleet"
+) -> Generator[FleetWorker]:
+    worker = FleetWorker(log, crash_at=crash_at, place=place)
     try:
         yield worker
     finally:
         worker.process.kill()
 
 
-def asked(url: str) -> Any:
+def text_of(url: str) -> str:
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own process
-        return json.load(answer)
+        return answer.read().decode()
+
+
+def asked(url: str) -> Any:
+    return json.loads(text_of(url))
 
 
 def go_round(log: Log, times: int = 3) -> LogStory:
@@ -100,36 +114,64 @@ def recounted(log: AuditableLog, settings: Any) -> list[Any]:
     return [window_view(window) for window in seen.board.windows(MINUTE)]
 
 
+def drifts_of(log: FreshLog) -> list[Drift]:
+    """What about the topics is not as it must be, the fleet's changelog among them."""
+    version = version_of(log.settings)
+    topics: Any = kafka.admin(log.cluster, log.settings).list_topics(timeout=10).topics
+    assert log.names.fleet_changelog(version) in topics
+    return find_drift(log.cluster, log.settings, partitions=log.partitions, fleet=version)
+
+
 def wait_for(looked: Callable[[], bool], what: str) -> None:
     wait_until(lambda: looked() or None, timeout_s=READY_S, what=lambda: what)
 
 
-def test_a_fleet_killed_behind_its_append_says_a_loop_once_and_counts_all_once(
+def wait_counted(url: str, log: AuditableLog, settings: Any) -> None:
+    """Wait until it shows the windows of a recount, of all partitions."""
+    windows = f"{url}/fleet/windows?size_s=60"
+    wait_until(
+        lambda: asked(windows)["windows"] == recounted(log, settings) or None,
+        timeout_s=READY_S,
+        what=lambda: (
+            f"the windows of {recounted(log, settings)}: {asked(windows)}; "
+            + text_of(f"{url}/metrics")
+        ),
+    )
+
+
+def test_a_fleet_killed_behind_its_append_is_taken_over_by_another_one(
     make_fresh_log: MakeLog,
 ) -> None:
-    log = make_fresh_log(partitions=2, snapshot_lag_events=1)
-    with in_environment(log), running_worker(log):
+    """Each loop is said once, each event counts once, and what was listed still is."""
+    log = make_fresh_log(
+        partitions=2,
+        snapshot_lag_events=1,
+        fleet_commit_ms=200,
+        verdict_timeout_ms=3_000,
+    )
+    with in_environment(log), running_worker(log) as worker:
         opened = open_log(log.url, settings=log.settings)
-        with fleet(log, crash_at="CP_FLEET_AFTER_APPEND:1") as killed:
+        with fleet(log, crash_at="CP_FLEET_AFTER_APPEND:2") as killed:
             killed.wait_ready()
             first = go_round(opened)
-            assert killed.process.wait(READY_S) == -signal.SIGKILL
-            assert len(loops_of(opened, first.session_id)) == 1
-        with fleet(log) as again:
-            url = again.wait_ready()
+            wait_for(lambda: bool(loops_of(opened, first.session_id)), "a loop")
             second = go_round(opened, times=5)
-            wait_for(lambda: bool(loops_of(opened, second.session_id)), "a loop")
-            windows = f"{url}/fleet/windows?size_s=60"
-            wait_for(
-                lambda: asked(windows)["windows"] == recounted(opened, log.settings),
-                "the windows of a recount",
-            )
-            listed = asked(f"{url}/fleet/loops?session={second.session_id}")["loops"]
-            assert [loop["kind"] for loop in listed] == ["SAME_CALL"]
-            with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310
-                metrics = answer.read().decode()
-            assert 'foldline_fleet_states_compared_total{result="mismatch"} 0.0' in metrics
-            assert again.process.terminate() == 0
-        for story in (first, second):
-            assert len(loops_of(opened, story.session_id)) == 1
+            assert killed.process.wait(READY_S) == -signal.SIGKILL
+            assert len(loops_of(opened, second.session_id)) == 1
+        with fleet(log, place="another") as other:
+            url = other.wait_ready()
+            wait_counted(url, opened, log.settings)
+            for story in (first, second):
+                listed = asked(f"{url}/fleet/loops?session={story.session_id}")["loops"]
+                assert [loop["kind"] for loop in listed] == ["SAME_CALL"]
+                assert len(loops_of(opened, story.session_id)) == 1
+            mismatches = 'foldline_fleet_states_compared_total{result="mismatch"} 0.0'
+            assert mismatches in text_of(f"{url}/metrics")
+            assert drifts_of(log) == []
+            other.process.stop()
+            go_round(opened)
+            worker.kill()
+            other.process.wake()
+            other.process.wait_for("no verdict", timeout_s=READY_S)
+            assert other.process.terminate() == 0, "it ends though nobody answers"
         opened.close()

@@ -6,13 +6,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from foldline.processors.worker_health import BadQueryError
+from foldline.projections import fleet_text
 from foldline.projections.fleet_folding import FleetFolding
 from foldline.projections.fleet_text import FleetMetrics, FleetPages
 from foldline.projections.metric_names import COUNTER, FLEET, MICROS
 from foldline.schemas.events import ToolCallRequested, TurnStarted
 from foldline.settings import Settings
 from tests import happenings as h
-from tests.story import Story
+from tests.story import BEGIN_US, Story
 
 
 def nothing() -> None:
@@ -24,7 +25,7 @@ def fleet_of(*stories: Story) -> tuple[FleetFolding, FleetPages]:
     folding = FleetFolding(settings)
     for story in stories:
         for offset, recorded in enumerate(story.events):
-            folding.take(0, offset, recorded, row=nothing)
+            folding.take(0, offset, recorded, row=nothing, now_us=BEGIN_US)
     return folding, FleetPages(folding, settings)
 
 
@@ -72,6 +73,21 @@ def test_what_cannot_be_given_is_said_by_name(query: str) -> None:
     with pytest.raises(BadQueryError) as caught:
         pages.windows(query)
     assert caught.value.name in query
+
+
+def test_overlapping_windows_that_cost_too_much_are_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, pages = fleet_of(looping())  # two panes
+    monkeypatch.setattr(fleet_text, "MERGES_MAX", 1_000)
+    with pytest.raises(BadQueryError, match="since_s: later"):
+        pages.windows("size_s=60000&step_s=60")
+    assert pages.windows("size_s=60000&step_s=60&name=ls")["more"] == 0
+    assert len(pages.windows("size_s=60000&step_s=120")["windows"]) == 1_000
+    later = BEGIN_US // MICROS + 120_000
+    assert pages.windows(f"size_s=60000&step_s=60&since_s={later}")["windows"] == []
+    monkeypatch.setattr(fleet_text, "MERGES_MAX", 0)
+    assert len(pages.windows("size_s=60000")["windows"]) == 2
 
 
 def test_the_latest_loops_are_listed_by_session() -> None:

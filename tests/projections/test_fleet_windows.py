@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ from foldline.schemas.recorded import Recorded
 from foldline.schemas.snapshots import encode_snapshot
 from foldline.settings import Settings
 from tests import happenings as h
-from tests.story import Story
+from tests.story import BEGIN_US, Story
 from tests.strategies import colliding_events
 
 BOUNDS = Bounds(pane_s=60, keep_s=3_600, panes_max=1_000)
@@ -183,12 +184,13 @@ class Disk:
 def process(events: Sequence[Recorded], disk: Disk, *, every: int) -> FleetFolding:
     """Read events on from what is committed, and keep rows every so many."""
     folding = FleetFolding(Settings())
-    folding.load(0, [(k, v) for k, v in disk.rows.items() if k.startswith(PANE)])
+    folding.load(0, [(k, v) for k, v in disk.rows.items() if k >= PANE])
     for offset in range(disk.committed, len(events)):
         if disk.left < 0:
             break
         key = session_key(events[offset].envelope.session_id)
-        folding.take(0, offset, events[offset], row=lambda key=key: disk.rows.get(key))
+        row = partial(disk.rows.get, key)
+        folding.take(0, offset, events[offset], row=row, now_us=BEGIN_US)
         if offset % every == every - 1:
             disk.keep(folding, offset=offset + 1)
     if disk.left >= 0:
@@ -201,7 +203,8 @@ def nothing() -> None:
 
 
 def panes_of(disk: Disk) -> Mapping[bytes, bytes]:
-    return {key: row for key, row in disk.rows.items() if key.startswith(PANE)}
+    """Panes, and loops."""
+    return {key: row for key, row in disk.rows.items() if key >= PANE}
 
 
 @settings(max_examples=30, deadline=None)
@@ -226,6 +229,7 @@ def test_a_fleet_killed_at_any_row_counts_every_event_once(data: st.DataObject) 
     again = process(events, killed, every=data.draw(st.integers(1, 9)))
     assert panes_of(killed) == panes_of(whole)
     assert dict(again.board.snapshot()) == dict(never_killed.board.snapshot())
+    assert again.latest.all() == never_killed.latest.all()
 
 
 def test_an_event_wants_its_loop_appended_under_the_same_id_each_time() -> None:
@@ -241,7 +245,7 @@ def test_an_event_wants_its_loop_appended_under_the_same_id_each_time() -> None:
         for _ in range(2)
         for folding in [FleetFolding(Settings())]
         for offset, recorded in enumerate(read([story]))
-        for append in folding.take(0, offset, recorded, row=nothing)
+        for append in folding.take(0, offset, recorded, row=nothing, now_us=BEGIN_US)
     ]
     assert len(found) == 2
     assert found[0] == found[1]
@@ -251,7 +255,7 @@ def test_an_event_wants_its_loop_appended_under_the_same_id_each_time() -> None:
 def test_a_row_of_a_session_is_read_back_as_it_was() -> None:
     folding = FleetFolding(Settings())
     for offset, recorded in enumerate(h.waiting().events):
-        folding.take(0, offset, recorded, row=nothing)
+        folding.take(0, offset, recorded, row=nothing, now_us=BEGIN_US)
     *_, (_, _, last) = folding.changed()
     assert last is not None
     assert encode_session(decode_session(last)) == last
@@ -264,7 +268,7 @@ def test_states_are_compared_with_snapshots_ahead_of_them_and_at_them() -> None:
     snapshot = encode_snapshot(story.state)
     folding.compare(story.session_id, snapshot, row=nothing)  # ahead of all events
     for offset, recorded in enumerate(story.events):
-        folding.take(0, offset, recorded, row=nothing)
+        folding.take(0, offset, recorded, row=nothing, now_us=BEGIN_US)
     assert folding.compared == {"match": 1}
     folding.compare(story.session_id, snapshot, row=nothing)
     other = h.with_call(tool="other").given(h.ask())

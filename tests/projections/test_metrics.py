@@ -22,6 +22,7 @@ from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     CompactionCompleted,
     CompactionStarted,
+    KnownEvent,
     ModelCallCompleted,
     ModelCallStarted,
     PermissionGranted,
@@ -33,6 +34,7 @@ from foldline.schemas.events import (
     ToolExecutionCompleted,
     ToolExecutionFailed,
     ToolExecutionStarted,
+    ToolExecutionTimedOut,
     ToolOutcomeUnknown,
     TurnEnded,
     TurnStarted,
@@ -278,7 +280,8 @@ def test_names_and_units_follow_prometheus_conventions(family: Family) -> None:
     assert family.shown == family.shown.lower()
     assert not family.shown.endswith(("_total", "_count", "_sum", "_ms", "_bucket"))
     assert bool(family.buckets) == (family.kind == "histogram")
-    assert family.shown.endswith("_seconds") == (family.kind == "histogram")
+    seconds = family.shown.removesuffix("_timestamp_seconds").endswith("_seconds")
+    assert seconds == (family.kind == "histogram")
     assert family.text.endswith(".")
     assert "le" not in family.labels
 
@@ -290,3 +293,40 @@ def test_every_name_is_in_the_documentation_as_it_is() -> None:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         row = f"| `{name}` | {family.kind} | {labels} | {family.text} |"
         assert row in text, row
+
+
+def imported(*events: KnownEvent) -> dict[str, float]:
+    """Counts of a session that another harness runs: calls are asked for, then these."""
+    story = Story().given(SessionCreated(agent="coder", mode="MIRRORED"))
+    story.given(TurnStarted(trigger="USER"))
+    story.given(*(h.request(f"m:{number}", tool="shell") for number in range(2)))
+    for event in events:
+        story.when(event)
+    return exposed(counts_of(story))
+
+
+def test_an_execution_of_which_only_outcomes_are_recorded_counts_once() -> None:
+    late = ToolExecutionTimedOut(call_id="m:1", stop_confirmed=False)
+    found = imported(
+        ToolExecutionFailed(call_id="m:0", layer="TOOL", error_type="E"),
+        ToolExecutionFailed(call_id="m:0", layer="TOOL", error_type="E"),
+        late,
+        h.done("m:1"),
+        h.done("m:1"),
+    )
+    assert found["foldline_tool_executions_total tool=shell"] == 2
+    retried = h.done("m:0", attempt=2)
+    found = imported(h.done("m:0"), retried, retried)
+    assert found["foldline_tool_executions_total tool=shell"] == 2
+    started = ToolExecutionStarted(call_id="m:0", operation_id="o", effect="READ_ONLY")
+    found = imported(started, h.done("m:0"))
+    assert found["foldline_tool_executions_total tool=shell"] == 1
+
+
+def test_what_failed_in_the_background_is_an_error_of_its_tool() -> None:
+    found = imported(
+        h.backgrounded(call_id="m:0"),
+        h.background_ends(outcome="FAILED"),
+    )
+    assert found["foldline_tool_executions_total tool=shell"] == 1
+    assert found["foldline_tool_errors_total layer=TOOL tool=shell"] == 1
