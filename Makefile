@@ -17,7 +17,7 @@ PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check bench bench-context bench-worker lint format types arrows docs lock clean
+.PHONY: help demo test check bench bench-context bench-import bench-worker soak lint format types arrows docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,12 +33,18 @@ check: test lint types arrows ## test, lint, types and arrows
 bench-context: $(RUN) ## measure contexts on your own transcripts: make bench-context ARGS="FOLDER --curve"
 	@$(BIN)/python benchmarks/context.py --json $(ARGS)
 
-bench: $(RUN) ## measure: append, fold, wake, fork, disk (docs/benchmarks.md)
-	@for name in append fold wake fork disk; do \
+bench: $(RUN) ## measure: append, fold, wake, fork, disk, redaction (docs/benchmarks.md)
+	@for name in append fold wake fork disk redaction; do \
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py --json $(ARGS) || exit 1; done
 
 bench-worker: $(RUN) ## measure the worker on a real broker beside its peers (Java, Maven; 15 minutes)
 	@$(BIN)/python benchmarks/worker.py --json $(ARGS)
+
+bench-import: $(RUN) ## measure the import of a transcript of 1 GB (20 minutes, 3 GB of disk)
+	@$(BIN)/python benchmarks/import.py --json $(ARGS)
+
+soak: $(DEV) ## the tests at full size that need no broker (10 minutes): pytest -m storm
+	@$(BIN)/pytest -q -n 0 -m "storm and not kafka" $(ARGS)
 
 lint: $(DEV) ## ruff: rules and format
 	@$(BIN)/ruff check --quiet .

@@ -3,7 +3,8 @@
 The transcript is made here, after the grammar of Claude Code: prompts, thinking, tool
 calls, outputs of some KB of source code and of command output, and now and then a large
 one that becomes a blob. `foldline import` runs in a process of its own, with redaction as
-always; its memory is looked at as it runs.
+always; its memory is looked at as it runs, and the kernel says what it had at most. MB are
+10^6 bytes.
 
 The peer does the least that anybody who keeps a transcript does: it parses each line and
 writes it to another file, synced as often as the import commits.
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from disk import folder_bytes
-from measure import finish, options, say, table
+from measure import finish, options, say, table, target
 
-MEGABYTE = 1024 * 1024
-MEGABYTES = 1_024
+MEGABYTE = 1_000_000
+MEGABYTES = 1_000
 QUICK_MEGABYTES = 16
 
 SESSION = "5b0f3c1e-9a7d-4c2b-8e61-0d3f7a915c44"
@@ -38,6 +39,9 @@ LARGE_BYTES = 300_000
 OUTPUT_BYTES = (500, 6_000)
 SYNC_EVERY = 500
 LOOK_EVERY_S = 0.2
+GROWTH_MAX = 1.25
+"""Memory is flat where the most of the second half is hardly more than that of before."""
+
 SEED = 11
 
 
@@ -132,45 +136,59 @@ def make(path: Path, size: int) -> int:
 
 @dataclass(slots=True)
 class Ran:
-    """How long a process took, and its resident memory over that time, in bytes."""
+    """How long a process took, and its resident memory over that time, in bytes.
+
+    Without /proc there is nothing to look at: `memory` is empty then, and `peak` 0.
+    """
 
     seconds: float
     memory: list[int]
+    peak: int
     out: str
 
     def at(self, share: float) -> int:
         """Its memory after this share of its time."""
+        if not self.memory:
+            return 0
         return self.memory[min(int(len(self.memory) * share), len(self.memory) - 1)]
 
     @property
     def growth(self) -> float:
-        """The most of its second half over the most of its second quarter."""
+        """The most of its second half over the most of its second quarter; 0: unknown."""
         count = len(self.memory)
-        second_quarter = self.memory[count // 4 : count // 2]
-        return max(self.memory[count // 2 :]) / max(second_quarter or self.memory)
+        before, after = self.memory[count // 4 : count // 2], self.memory[count // 2 :]
+        return max(after) / max(before) if before else 0.0
 
 
 def run(command: list[str], environment: dict[str, str]) -> Ran:
     """Run a process to its end, and look at its memory all the while."""
     begin = time.perf_counter()
-    memory: list[int] = []
+    looks: list[tuple[int, int]] = []
     with subprocess.Popen(
         command, env=os.environ | environment, stdout=subprocess.PIPE, text=True
     ) as process:
-        status = Path(f"/proc/{process.pid}/statm")
+        status = Path(f"/proc/{process.pid}/status")
         while process.poll() is None:
-            memory.append(_resident(status))
+            looks += _memory(status)
             time.sleep(LOOK_EVERY_S)
         out = process.stdout.read() if process.stdout else ""
     assert process.returncode == 0, command
-    return Ran(time.perf_counter() - begin, memory, out)
+    peak = max((most for _, most in looks), default=0)
+    seconds = time.perf_counter() - begin
+    return Ran(seconds, [now for now, _ in looks], peak, out)
 
 
-def _resident(status: Path) -> int:
+def _memory(status: Path) -> list[tuple[int, int]]:
+    """What a process has now, and had at most, in bytes; empty once it has ended."""
     try:
-        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):  # it has just ended
-        return 0
+        lines = status.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    said = dict(line.split(":", 1) for line in lines if ":" in line)
+    if "VmHWM" not in said:
+        return []
+    now, most = (int(said[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+    return [(now, most)]
 
 
 COPY = f"""
@@ -223,6 +241,8 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
     )
     say(table(heads, rows))
     say(f"on disk: {disk_bytes / source_bytes:.2f} of the source's bytes")
+    if imported.growth:
+        target("memory, second half over what was before", imported.growth, GROWTH_MAX)
     return {
         "benchmark": "import",
         "megabytes": round(megabytes, 1),
@@ -230,7 +250,7 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
         "events": report["events"],
         "mb_per_s": round(megabytes / imported.seconds, 2),
         "ratio_copy": round(imported.seconds / copied.seconds, 2),
-        "rss_mb_peak": round(max(imported.memory) / MEGABYTE, 1),
+        "rss_mb_peak": round(imported.peak / MEGABYTE, 1),
         "rss_growth": round(imported.growth, 3),
         "disk_per_source_byte": round(disk_bytes / source_bytes, 3),
     }

@@ -137,7 +137,7 @@ def _anthropic_part(item: _Json, model: str | None) -> Block | ToolRequest:
                 body=str(item.get("thinking") or ""),
                 provider="anthropic",
                 model=model,
-                signature=item.get("signature"),
+                signature=item.get("signature") or None,
             )
         case kind:
             # Kept verbatim, for return to the same provider and model only.

@@ -4,12 +4,12 @@ The search takes the shortest literal at a place and goes on behind it, so it st
 others that begin in the middle of it, or with it: those count as there, too.
 """
 
-import itertools
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from foldline.producers.redaction_rule import Rule
+from foldline.producers.redaction_tree import tree_of
 
 Wanted = tuple[int, str]
 """The place of a rule among all, and one of its anchors."""
@@ -22,7 +22,7 @@ class Anchors:
         self._wanted = wanted
         self._with: dict[str, frozenset[Wanted]] = {}
         anchors = sorted({anchor for _, anchor in wanted})
-        self._pattern = re.compile(_tree(anchors) or "(?!)")
+        self._pattern = re.compile(tree_of(_shortest(anchors)) or "(?!)")
 
     def possible_in(self, text: str) -> set[Wanted]:
         """The anchors that a text may have; all that it has are among them."""
@@ -30,10 +30,16 @@ class Anchors:
         return {wanted for anchor in found for wanted in self._beginning_in(anchor)}
 
     def _beginning_in(self, found: str) -> frozenset[Wanted]:
-        """The anchors that may begin in one that was found; worked out when first asked."""
+        """The anchors that may begin where one was found, or in the middle of it.
+
+        Worked out when first asked.
+        """
         known = self._with.get(found)
         if known is None:
-            known = frozenset(one for one in self._wanted if _may_begin_in(found, one[1]))
+            tails = tuple(found[index:] for index in range(len(found)))
+            known = frozenset(
+                one for one in self._wanted if one[1] in found or one[1].startswith(tails)
+            )
             self._with[found] = known
         return known
 
@@ -45,17 +51,10 @@ def anchors_of(rules: tuple[Rule, ...], *, exact_case: bool) -> Anchors:
     return Anchors([(place, anchor) for place, rule in chosen for anchor in rule.anchors])
 
 
-def _may_begin_in(found: str, anchor: str) -> bool:
-    """Whether an anchor may begin where another was found, or in the middle of it."""
-    tails = (found[index:] for index in range(len(found)))
-    return any(tail.startswith(anchor) or anchor.startswith(tail) for tail in tails)
-
-
-def _tree(words: Sequence[str]) -> str:
-    """A pattern of some words that tries each letter once, not each word."""
-    if "" in words:
-        return ""
-    branches: list[str] = []
-    for letter, group in itertools.groupby(words, key=lambda word: word[0]):
-        branches.append(re.escape(letter) + _tree([word[1:] for word in group]))
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+def _shortest(literals: Sequence[str]) -> list[str]:
+    """Of sorted literals those that begin with none of the others."""
+    kept: list[str] = []
+    for literal in literals:
+        if not kept or not literal.startswith(kept[-1]):
+            kept.append(literal)
+    return kept

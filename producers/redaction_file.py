@@ -13,18 +13,20 @@ A file of rules is TOML:
     name = "database"
     env = "DATABASE_PASSWORD"       # the variable that holds it; the file holds no secret
 
-Every repetition in a pattern has an upper bound, so that no text can make it slow.
+A pattern that some text could make slow is refused (`foldline.producers.redaction_bounds`):
+every repetition has an upper bound, and together they leave few ways to try a text.
 """
 
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from foldline.errors import SettingsError
+from foldline.producers.redaction_bounds import slow_in
 from foldline.producers.redaction_engines import Finds
 from foldline.producers.redaction_key import key_of_log
 from foldline.producers.redaction_pii import PII_RULES
@@ -40,15 +42,18 @@ ANCHOR_MIN = 2
 """Shorter anchors, in characters, stand everywhere and select nothing."""
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
-_UNBOUNDED = re.compile(r"(?<![}?(])[*+](?!\+)|\{\d+,\}")
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """What a file says: all rules, the default ones included, and known values by name."""
+    """What a file says: all rules, the default ones included, and known values by name.
+
+    `unset` are values that cannot be looked for: by name, the variable that holds nothing.
+    """
 
     rules: tuple[Rule, ...]
     values: Mapping[str, str]
+    unset: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def read_rules(path: Path) -> RuleFile:
@@ -65,8 +70,14 @@ def read_rules(path: Path) -> RuleFile:
     if unknown:
         raise SettingsError(SETTING, str(path), f"{unknown[0]!r} means nothing here")
     own = tuple(_rule(path, entry) for entry in _entries(path, said, "rule"))
-    personal = PII_RULES if said.get("pii") is True else ()
-    return RuleFile((*own, *DEFAULT_RULES, *personal), dict(_values(path, said)))
+    personal = PII_RULES if _is_true(path, "pii", said.get("pii", False)) else ()
+    variables = dict(_variables(path, said))
+    values = {name: os.environ.get(variable, "") for name, variable in variables.items()}
+    return RuleFile(
+        (*own, *DEFAULT_RULES, *personal),
+        {name: value for name, value in values.items() if value},
+        {name: variables[name] for name, value in values.items() if not value},
+    )
 
 
 def redactor_for(url: str, rules: Path | None) -> "Redactor":
@@ -110,22 +121,33 @@ def _entries(path: Path, said: dict[str, Any], kind: str) -> list[dict[str, Any]
     return cast("list[dict[str, Any]]", entries)
 
 
+def _is_true(path: Path, key: str, value: object) -> bool:
+    """What a switch says; a word is neither true nor false."""
+    if isinstance(value, bool):
+        return value
+    wanted = f"{key} is neither true nor false (without quotes)"
+    raise SettingsError(SETTING, str(path), wanted)
+
+
 def _rule(path: Path, entry: dict[str, Any]) -> Rule:
     name = str(entry.get("name", ""))
     problem = _problem(entry, name)
     if problem:
         raise SettingsError(SETTING, str(path), f"rule {name!r}: {problem}")
-    exact = bool(entry.get("exact_case", True))
+    exact = _is_true(path, "exact_case", entry.get("exact_case", True))
     pattern = str(entry["pattern"])
     try:
         compiled = re.compile(
             pattern if "(?P<s>" in pattern else f"(?P<s>{pattern})",
             re.NOFLAG if exact else re.IGNORECASE,
         )
+        slow = slow_in(pattern)
     except re.error as error:
         raise SettingsError(
             SETTING, str(path), f"rule {name!r}: its pattern: {error}"
         ) from error
+    if slow:
+        raise SettingsError(SETTING, str(path), f"rule {name!r}: {slow}")
     anchors = tuple(anchor if exact else anchor.lower() for anchor in entry["anchors"])
     return Rule(name, anchors, compiled, exact_case=exact)
 
@@ -144,23 +166,14 @@ def _problem(entry: dict[str, Any], name: str) -> str:
         return f"an anchor is shorter than {ANCHOR_MIN} characters"
     if not isinstance(entry.get("pattern"), str):
         return "it has no pattern"
-    if unbounded_in(entry["pattern"]):
-        return "a repetition in its pattern has no upper bound: write {0,200} for *"
     return ""
 
 
-def unbounded_in(pattern: str) -> list[str]:
-    """The repetitions of a pattern that have no upper bound."""
-    escaped = re.sub(r"\\.", "", pattern)
-    return _UNBOUNDED.findall(re.sub(r"\[\^?\]?[^\]]*\]", "c", escaped))
-
-
-def _values(path: Path, said: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _variables(path: Path, said: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for entry in _entries(path, said, "value"):
         name, variable = entry.get("name"), entry.get("env")
         if not isinstance(name, str) or not isinstance(variable, str):
             raise SettingsError(
                 SETTING, str(path), "a value has a `name`, and `env` that holds it"
             )
-        if value := os.environ.get(variable, ""):
-            yield name, value
+        yield name, variable

@@ -8,9 +8,10 @@ longer: there, it has one of three forms, by where it begins.
 import base64
 import json
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
+
+from foldline.producers.redaction_tree import tree_of
 
 REGISTERED_MIN = 6
 """Registered values shorter than this, in characters, would match by accident."""
@@ -44,7 +45,7 @@ class Known:
             return
         made = self._made
         if made is None or made[0] is not forms:
-            made = self._made = (forms, re.compile(_tree(sorted(forms))))
+            made = self._made = (forms, re.compile(tree_of(sorted(forms))))
         pattern = made[1]
         for match in pattern.finditer(text):
             yield (*match.span(), forms[match[0]][0])
@@ -89,25 +90,3 @@ def _inside(encoded: str, before: int, length: int) -> str:
     """The characters of base64 that the value alone decides."""
     begin = -(-before * 8 // 6)
     return encoded[begin : (before + length) * 8 // 6]
-
-
-def _shared(first: str, last: str) -> str:
-    """What the first and the last of sorted words begin with, and so all between."""
-    for index, (a, b) in enumerate(zip(first, last, strict=False)):
-        if a != b:
-            return first[:index]
-    return first
-
-
-def _tree(words: Sequence[str]) -> str:
-    """A pattern of sorted words that tries each beginning once and takes the longest."""
-    branches: list[str] = []
-    optional = "" in words
-    for _, group in groupby((word for word in words if word), key=lambda word: word[0]):
-        alike = list(group)
-        shared = _shared(alike[0], alike[-1])
-        rest = _tree([word[len(shared) :] for word in alike]) if alike[1:] else ""
-        branches.append(re.escape(shared) + rest)
-    if not branches:
-        return ""
-    return f"(?:{'|'.join(branches)})" + ("?" if optional else "")

@@ -17,6 +17,8 @@ from foldline.producers.redaction_values import (
     is_certain,
     is_reference,
     is_term,
+    is_webhook,
+    is_webhook_name,
     looks_secret,
     secret_by_name,
 )
@@ -24,10 +26,13 @@ from foldline.producers.redaction_values import (
 
 def _is_named(match: Match[str]) -> bool:
     """A value after a name; in an assignment of the shell nearly every value is one."""
-    value = match["s"]
-    if match["shell"] is not None and match["name"].isupper():
-        return not is_reference(value) and not PATH.match(value)
-    return looks_secret(value, certain=is_certain(match["name"]))
+    value, name = match["s"], match["name"]
+    if is_webhook_name(name):
+        return is_webhook(value)
+    certain = is_certain(name)
+    if match["shell"] is not None and name.isupper():
+        return not is_reference(value, certain=certain) and not PATH.match(value)
+    return looks_secret(value, certain=certain)
 
 
 def _is_pair(match: Match[str]) -> bool:
@@ -36,7 +41,8 @@ def _is_pair(match: Match[str]) -> bool:
 
 
 def _is_no_reference(match: Match[str]) -> bool:
-    return not is_reference(match["s"])
+    """A value that stands where only a password does."""
+    return not is_reference(match["s"], certain=True)
 
 
 def _looks(match: Match[str]) -> bool:
@@ -45,7 +51,7 @@ def _looks(match: Match[str]) -> bool:
 
 def _is_header(match: Match[str]) -> bool:
     if match["scheme"] is not None:
-        return not is_reference(match["s"])
+        return not is_reference(match["s"], certain=True)
     return looks_secret(match["s"])
 
 
@@ -66,10 +72,13 @@ _REST_PLAIN = re.compile(rf"{_PLAIN}{{0,{VALUE_MAX}}}+")
 
 
 def _whole_value(match: Match[str]) -> int:
-    """Where the value after a name ends."""
+    """Where the value after a name ends; one that is short was taken whole."""
+    start, end = match.span("s")
+    if end - start < JUDGED_MAX:
+        return end
     rest = _REST_PLAIN if match["quote"] is None else _REST_QUOTED
-    found = rest.match(match.string, match.end("s"))
-    return match.end("s") if found is None else found.end()
+    found = rest.match(match.string, end)
+    return end if found is None else found.end()
 
 
 def _without_full_stop(match: Match[str]) -> int:
@@ -192,6 +201,7 @@ NAME_RULES: tuple[Rule, ...] = (
             *("private_key", "privatekey", "private-key", "secret_key", "secretkey"),
             *("account_key", "accountkey", "encryption_key", "signing_key", "auth_key"),
             *("credential", "client-key-data", "_auth", "pwd", "_pass"),
+            *("webhook_url", "webhook-url", "webhookurl"),
         ),
         re.compile(
             rf"(?P<name>{NAME_WORDS}|pwd|_pass){_QUOTE}{{0,4}}+\]?"

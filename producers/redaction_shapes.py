@@ -44,7 +44,7 @@ SHAPE_RULES: tuple[Rule, ...] = (
         "private-key",
         ("-----begin",),
         re.compile(
-            r"(?P<s>-----BEGIN (?:(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?"
+            r"(?P<s>-----BEGIN (?:(?:[A-Z0-9]{1,20}+ ){0,4}PRIVATE KEY(?: BLOCK)?"
             r"|OpenVPN Static key V1)-----"
             r"(?:(?:[^-]|-(?!----)){0,20000}+-----END [A-Za-z0-9 ]{0,60}-----"
             r"|(?:(?:\\[nr]|\s){0,8}+[A-Za-z0-9+/=]{16,128}+){1,400}+))"
@@ -144,6 +144,15 @@ SHAPE_RULES: tuple[Rule, ...] = (
         "telegram-token",
         (":aa",),
         re.compile(rf"(?<=[0-9]{{7}}):(?P<s>AA{CHAR}{{32,36}}+)"),
+    ),
+    Rule(
+        "webhook",
+        (".webhook.office.com/", "outlook.office.com/webhook/"),
+        re.compile(
+            r"(?:\.webhook\.office\.com/|outlook\.office\.com/webhook/)"
+            r"(?P<s>[A-Za-z0-9/@_-]{40,400}+)",
+            re.IGNORECASE,
+        ),
     ),
     Rule(
         "webhook",

@@ -24,7 +24,6 @@ from foldline.producers.redaction_anchors import anchors_of
 from foldline.producers.redaction_engines import Finds
 from foldline.producers.redaction_known import Known, label_of
 from foldline.producers.redaction_rule import Rule
-from foldline.producers.redaction_values import is_reference
 from foldline.producers.redaction_views import LAYERS_MAX, goes_on, hidden_in, layers_of
 
 PLACEHOLDER = re.compile(r"‹(?:secret:[a-z0-9-]{1,40}:[0-9a-f]{8}|redaction-failed)›")
@@ -49,7 +48,7 @@ class TextRedactor:
     def __init__(
         self, key: bytes, rules: Sequence[Rule], engines: Sequence[Finds] = ()
     ) -> None:
-        self._key = key
+        self._hmac = hmac.new(key, digestmod=hashlib.sha256)
         self._rules = tuple(rules)
         self._exact = anchors_of(self._rules, exact_case=True)
         self._lowered = anchors_of(self._rules, exact_case=False)
@@ -64,8 +63,9 @@ class TextRedactor:
     def placeholder(self, label: str, secret: str) -> str:
         """What stands for a secret: the same for the same secret under the same key."""
         data = secret.encode("utf-8", "surrogatepass")
-        digest = hmac.digest(self._key, data, hashlib.sha256).hex()
-        return f"‹secret:{label}:{digest[:8]}›"
+        keyed = self._hmac.copy()  # what the key costs is paid once
+        keyed.update(data)
+        return f"‹secret:{label}:{keyed.hexdigest()[:8]}›"
 
     def redact(self, text: str, counts: Counter[str]) -> str:
         """The text without secrets; what was replaced is counted by rule."""
@@ -223,18 +223,20 @@ def _anywhere(rule: Rule, text: str) -> Iterator[_Span]:
 
 
 def _at_anchors(rule: Rule, anchor: str, at: int, hay: str, text: str) -> Iterator[_Span]:
+    name, check, extend = rule.name, rule.check, rule.extend
+    matched, find = rule.pattern.match, hay.find
     while at >= 0:
         after = at + 1
-        match = rule.pattern.match(text, at)
+        match = matched(text, at)
         if match is not None:
             start, end = match.span("s")
             if text[start] == _MASK and not text[start:end].strip(_MASK):
                 after = end
-            elif rule.check is None or rule.check(match):
-                end = end if rule.extend is None else rule.extend(match)
-                yield start, end, rule.name
+            elif check is None or check(match):
+                end = end if extend is None else extend(match)
+                yield start, end, name
                 after = max(after, end)
-        at = hay.find(anchor, after)
+        at = find(anchor, after)
 
 
 def _around(spans: list[_Span], kept: list[_Place]) -> Iterator[_Span]:
@@ -260,5 +262,5 @@ def _lowered(text: str) -> str:
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value was redacted already, or never was a secret."""
-    return PLACEHOLDER.fullmatch(value) is not None or is_reference(value)
+    """Whether a value was redacted already."""
+    return PLACEHOLDER.fullmatch(value) is not None

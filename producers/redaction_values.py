@@ -25,11 +25,17 @@ JUDGED_MAX = 128
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _HEX_HASH = re.compile(r"(?:sha(?:1|256|512)[:-])?(?:[0-9a-f]{7,40}|[0-9a-f]{64})")
+
+# The whole value is one, or several in a row: `$ecret!Pa55` and `@dm1n!` are none.
 _REFERENCE = re.compile(
-    r"\$\w|\$\{|\$\(|%\w+%|\{\{|\{\w*\}|<[\w .:-]{1,60}>|@\w+|process\.env|os\.environ"
-    r"|env\.|secrets?\.|vault:|op://|arn:|file:|https?:",
+    r"(?:(?:\$(?:\d|[a-z_]\w{0,80}(?:[.:]\w{1,80}){0,4}+)|%\w{1,80}%|@\w{1,80}"
+    r"|\{[\w.!:-]{0,80}\}|<[\w .:-]{1,60}>)[/:.,;@)\]-]{0,2}+){1,8}$"
+    r"|(?:process\.env|os\.environ|(?:env|secrets?)(?=\.))(?:\.[\w.]{0,80}+)?(?:[(\[]|[!?]?$)"
+    r"|\$\{|\$\(|\{\{|vault:|op://|arn:|file:|https?:",
     re.IGNORECASE,
 )
+_WEBHOOK = re.compile(r"https?://[^/\s]{1,200}/")
+_TOKEN_IN_PATH = re.compile(r"[A-Za-z0-9_-]{16,200}+")
 PATH = re.compile(r"(?:~|\.{1,2})?/[\w.@ -]{1,80}(?:/|\.\w{1,8}$|$)|[A-Za-z]:\\\w")
 _STOP_WORDS = (
     *("your", "example", "changeme", "change-me", "change_me", "placeholder", "dummy"),
@@ -37,9 +43,15 @@ _STOP_WORDS = (
     *("undefined", "insert", "replace", "foobar", "lorem"),
 )
 _STOPS = re.compile("|".join(map(re.escape, _STOP_WORDS)))
+_WORDS_ALONE = re.compile(r"[a-z_.*<>\[\]{} -]{1,128}")
 _DIGIT = re.compile(r"\d")
-_WORDS = re.compile(r"[A-Za-z]{1,24}(?:[-_.][A-Za-z]{1,24}){0,8}[:,.!?]?")
-_CODE = re.compile(r"[\w.]{1,80}[(\[]|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,6}$")
+
+# Words, code, a path, a number.
+_NO_SECRET = re.compile(
+    r"[A-Za-z]{1,24}(?:[-_.][A-Za-z]{1,24}){0,8}[:,.!?]?\Z"
+    r"|[\w.]{1,80}[(\[]|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,6}$"
+    rf"|{PATH.pattern}|\d{{1,{JUDGED_MAX}}}\Z"
+)
 _TERM = re.compile(
     r"(?:base|sha|md|utf|argon|oauth|http|aes|rsa|ed|hmac|pbkdf|bcrypt|scrypt|v|rfc|iso|x)"
     r"[-_]?\d[\w.-]{0,40}|[a-z]{1,24}(?:-[a-z0-9]{1,24}){1,6}|\d{1,9}[-_.a-z%]{0,24}"
@@ -55,21 +67,44 @@ _EMPTY = frozenset(
 )
 
 
+_BITS = tuple(n * math.log2(n) if n else 0.0 for n in range(JUDGED_MAX + 1))
+"""What a letter that occurs n times takes from the bits of a text."""
+
+_DISTINCT_MIN = math.ceil(2**ENTROPY_MIN)
+_CERTAIN_DISTINCT_MIN = math.ceil(2**CERTAIN_ENTROPY_MIN)
+"""With fewer different letters a text never has so many bits per character."""
+
+
 def entropy(text: str) -> float:
-    """Shannon entropy in bits per character."""
-    counts = [text.count(letter) for letter in set(text)]
+    """Shannon entropy in bits per character, of at most JUDGED_MAX characters."""
+    text = text[:JUDGED_MAX]
     length = len(text)
-    return math.log2(length) - sum(n * math.log2(n) for n in counts if n > 1) / length
+    letters = set(text)
+    if len(letters) == length:
+        return math.log2(length)
+    return math.log2(length) - sum([_BITS[text.count(one)] for one in letters]) / length
 
 
-def is_reference(value: str) -> bool:
-    """Whether a value only says where the secret is, or that one belongs here."""
+def is_reference(value: str, *, certain: bool = False) -> bool:
+    """Whether a value only says where the secret is, or that one belongs here.
+
+    After a name that leaves no doubt, `MySample#4711` is no sample: only what is made of
+    words alone says so.
+    """
     begin = value[:JUDGED_MAX].lower()
-    return (
-        begin in _EMPTY
-        or _STOPS.search(begin) is not None
-        or _REFERENCE.match(begin) is not None
-    )
+    if begin in _EMPTY or _REFERENCE.match(begin) is not None:
+        return True
+    if _STOPS.search(begin) is None:
+        return False
+    return not certain or _WORDS_ALONE.fullmatch(begin) is not None
+
+
+def is_webhook(value: str) -> bool:
+    """Whether a URL holds the token of a webhook: who has it may post."""
+    url = _WEBHOOK.match(value)
+    if url is None:
+        return False
+    return any(is_mixed(one[0]) for one in _TOKEN_IN_PATH.finditer(value, url.end()))
 
 
 def is_term(value: str) -> bool:
@@ -84,24 +119,24 @@ def looks_secret(value: str, *, certain: bool = False) -> bool:
     replacing ids breaks what refers to them.
     """
     value = value[:JUDGED_MAX]
-    floor = CERTAIN_ENTROPY_MIN if certain else ENTROPY_MIN
-    if len(value) < VALUE_MIN or math.log2(len(set(value))) < floor:
+    fewest = _CERTAIN_DISTINCT_MIN if certain else _DISTINCT_MIN
+    if len(value) < VALUE_MIN or len(set(value)) < fewest:
         return False
-    if is_reference(value):
+    if certain and value.isalnum() and not (value.isalpha() or value.isdigit()):
+        return entropy(value) >= CERTAIN_ENTROPY_MIN  # no word, code, path or reference
+    if _NO_SECRET.match(value) or is_reference(value, certain=certain):
         return False
     if not certain and (_UUID.fullmatch(value) or _HEX_HASH.fullmatch(value)):
         return False
-    if _WORDS.fullmatch(value) or _CODE.match(value) or PATH.match(value):
-        return False
-    return not value.isdigit() and entropy(value) >= floor
+    return entropy(value) >= (CERTAIN_ENTROPY_MIN if certain else ENTROPY_MIN)
 
 
 def is_mixed(value: str) -> bool:
     """Whether a token of a short prefix has letters and digits, and no pattern in them."""
     value = value[:JUDGED_MAX]
-    if math.log2(len(set(value))) < ENTROPY_MIN:
+    if _DIGIT.search(value) is None or len(set(value)) < _DISTINCT_MIN:
         return False
-    return _DIGIT.search(value) is not None and entropy(value) >= ENTROPY_MIN
+    return entropy(value) >= ENTROPY_MIN
 
 
 # --- names -----------------------------------------------------------------------
@@ -118,6 +153,7 @@ _CERTAIN_NAME = re.compile(
     r"|access[_-]?keys?|secret[_-]?keys?|authorization|cookies?|(?:access|refresh|auth"
     r"|session|bearer|api|id|bot)[_-]?tokens?)$"
 )
+_WEBHOOK_NAME = re.compile(r"webhook[_-]?urls?$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 NAME_MAX = 100
 """Longer keys, in characters, are no names."""
@@ -135,9 +171,19 @@ def secret_by_name(name: str, value: str) -> bool:
     After a name that leaves no doubt everything is, except what only refers to a
     secret; after one that may mean something else (`token`) what looks like one is.
     """
-    if not value or not name_says_secret(name) or is_reference(value):
+    if not value or not name_says_secret(name):
         return False
-    return is_certain(name) or looks_secret(value)
+    if is_webhook_name(name):
+        return is_webhook(value)
+    if is_certain(name):
+        return not is_reference(value, certain=True)
+    return looks_secret(value)
+
+
+@lru_cache(maxsize=4096)
+def is_webhook_name(name: str) -> bool:
+    """Whether what a name says is secret is a URL."""
+    return _WEBHOOK_NAME.search(_words(name)) is not None
 
 
 @lru_cache(maxsize=4096)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from re import Match
 
 from foldline.producers.redaction_shapes import SHAPE_RULES
+from foldline.producers.redaction_tree import tree_of
 from foldline.producers.redaction_values import is_mixed
 
 LAYERS_MAX = 3
@@ -87,14 +88,13 @@ _OWN_LINE = re.compile(
 )
 
 # The next secret of a list, not the rest of the one before.
-_OWN_PREFIX = re.compile(
-    "|".join(
-        re.escape(anchor)
-        for rule in SHAPE_RULES
-        for anchor in rule.anchors
-        if rule.exact_case and len(anchor) >= PREFIX_MIN
-    )
-)
+_PREFIXES = {
+    anchor
+    for rule in SHAPE_RULES
+    for anchor in rule.anchors
+    if rule.exact_case and len(anchor) >= PREFIX_MIN
+}
+_OWN_PREFIX = re.compile(tree_of(sorted(_PREFIXES)))
 
 _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
@@ -106,12 +106,16 @@ _PRINTED = bytes(range(0x20, 0x7F)) + b"\t\r\n\x1b"
 
 
 class Layer:
-    """A part of a text with one layer of encoding taken off; `at` is where it begins."""
+    """A part of a text with one layer of encoding taken off; `at` is where it begins.
 
-    def __init__(self, original: str, at: int, *, joined: bool) -> None:
+    Where `broken` says behind which line breaks of the text tokens go on, they are joined.
+    """
+
+    def __init__(self, original: str, at: int, broken: frozenset[int] | None) -> None:
         self._original = original
         self._at = at
-        self._decode = _joined if joined else _decoded
+        self._broken = broken or frozenset[int]()
+        self._decode = _decoded if broken is None else self._joined
         self.text = _LAYER.sub(self._decode, original)
         self._places: list[tuple[int, int, int, int]] = []
 
@@ -120,6 +124,13 @@ class Layer:
         if not self._places:
             self._places = _places(self._original, self._decode)
         return self._at + self._origin(start)[0], self._at + self._origin(end - 1)[1]
+
+    def _joined(self, match: Match[str]) -> str:
+        """What an escape stands for; nothing for a line break in a token."""
+        if match.lastgroup != "gap":
+            return _decoded(match)
+        known = self._at + match.end() in self._broken
+        return "" if known or _is_broken_token(match) else _decoded(match)
 
     def _origin(self, at: int) -> tuple[int, int]:
         """Begin and end of what one decoded character came from."""
@@ -139,15 +150,16 @@ def layers_of(text: str) -> Iterator[Layer]:
     for begin, end, worth, broken in _parts(text):
         part = text[begin:end]
         if broken:
-            yield Layer(part, begin, joined=True)
+            yield Layer(part, begin, frozenset(broken))
         if worth:
-            yield Layer(part, begin, joined=False)
+            yield Layer(part, begin, None)
 
 
-def _parts(text: str) -> Iterator[tuple[int, int, bool, bool]]:
-    """Begin and end of the parts to decode, and whether for escapes or broken tokens."""
+def _parts(text: str) -> Iterator[tuple[int, int, bool, list[int]]]:
+    """Begin and end of the parts to decode, whether for escapes, and broken tokens."""
     begin = end = -1
-    worth = broken = False
+    worth = False
+    broken: list[int] = []
     for match in _WORTH.finditer(text):
         gap = match.lastgroup == "gap"
         if gap and not _is_broken_token(match):
@@ -157,10 +169,11 @@ def _parts(text: str) -> Iterator[tuple[int, int, bool, bool]]:
             if end >= 0:
                 yield _from_blank(text, begin), _to_blank(text, end), worth, broken
             begin = max(start - CONTEXT_CHARS, 0)
-            worth = broken = False
+            worth, broken = False, []
         end = stop + CONTEXT_CHARS
         worth = worth or not gap
-        broken = broken or gap
+        if gap:
+            broken.append(stop)
     if end >= 0:
         yield _from_blank(text, begin), _to_blank(text, end), worth, broken
 
@@ -252,12 +265,6 @@ def _from_units(found: str) -> str:
     if len(text) * _STEPS["u"] == len(found):
         return text
     return "".join(chr(int.from_bytes(data[i : i + 2])) for i in range(0, len(data), 2))
-
-
-def _joined(match: Match[str]) -> str:
-    """The same, and nothing for a line break in a token."""
-    gap = match.lastgroup == "gap"
-    return "" if gap and _is_broken_token(match) else _decoded(match)
 
 
 def _is_broken_token(match: Match[str]) -> bool:

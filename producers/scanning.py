@@ -1,9 +1,10 @@
 """Looking once more, with newer rules, for secrets in what is stored. Nothing is changed.
 
-Everything that an event says is gone over as if it were recorded now, and beyond that its
-ids and names, what goes back to a provider, and the blobs that it refers to. Files beside
-a log (a spool, a log file) are looked at as bytes. What is found is named by its kind and
-its place; what it is, is never said.
+Everything that an event says is gone over as if it were recorded now, behind what its
+stream said before it, and beyond that its ids and names, what goes back to a provider, and
+the blobs that it refers to. Files beside a log (a spool, a log file) are looked at as
+bytes. What is found is named by its kind and its place; what it is, is never said. What
+cannot be read is named too, and the others are looked at all the same.
 """
 
 from collections import Counter
@@ -13,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from foldline.errors import BlobError
+from foldline.errors import BlobError, DecodeError, LineageError, LogError
 from foldline.processors.log import Log
 from foldline.processors.named_blobs import blobs_in
 from foldline.producers.redaction import Redactor
+from foldline.producers.redaction_streams import Tails
 from foldline.schemas.blocks import Blob
 from foldline.schemas.events import UnknownEvent, type_of
 from foldline.schemas.record import Record
@@ -26,7 +28,9 @@ FILE_CHARS = 1024 * 1024
 """How much of a file is looked at at once."""
 
 OVERLAP_CHARS = 16 * 1024
-"""How much of it is looked at twice, so that no secret is cut by its border."""
+"""How much of it is looked at twice, so that no secret is cut by its border.
+
+What is found there alone is counted with the part before."""
 
 LISTED_MAX = 10_000
 """How many findings a report lists; beyond that they are only counted."""
@@ -52,7 +56,10 @@ class Finding:
 
 @dataclass(slots=True)
 class ScanReport:
-    """What was looked at and what was found; `unread` are blobs that could not be."""
+    """What was looked at and what was found.
+
+    `unread` names what could not be looked at, and why: blobs, sessions, files.
+    """
 
     sessions: int = 0
     events: int = 0
@@ -85,23 +92,30 @@ class Scanner:
         self.report = ScanReport()
 
     def session(self, log: Log, session_id: str) -> None:
-        """Look at every event of a session, and at its blobs.
+        """Look at every event of a session, and at its blobs, as far as it can be read.
 
         Raises:
             RedactionError: the redactor failed.
-            LogError: the session cannot be read.
         """
         self.report.sessions += 1
-        for recorded in log.events(session_id):
-            self.report.events += 1
-            self._event(log, session_id, recorded)
+        tails = Tails()
+        try:
+            for recorded in log.events(session_id):
+                self.report.events += 1
+                self._event(log, session_id, recorded, tails)
+        except (LogError, DecodeError, LineageError) as error:
+            self.report.unread.append(f"session {session_id}: {error}")
 
-    def _event(self, log: Log, session_id: str, recorded: Recorded) -> None:
+    def _event(self, log: Log, session_id: str, recorded: Recorded, tails: Tails) -> None:
         event = recorded.event
         name = type_of(event)
         said: Counter[str] = Counter()
         if not isinstance(event, UnknownEvent):
-            said.update(self._redactor.redact_event(event)[1])
+            envelope = recorded.envelope
+            rest, ends = tails.continued(envelope, event, self._redactor)
+            tails.remember(envelope, event)
+            said.update(ends)
+            said.update(self._redactor.redact_event(rest)[1])
         around: Counter[str] = Counter()
         for text in _strings((event, recorded.envelope)):
             around.update(self._redactor.redact_text(text)[1])
@@ -121,7 +135,7 @@ class Scanner:
         try:
             data = log.blobs.get(blob.sha256)
         except BlobError:
-            self.report.unread.append(sha256)
+            self.report.unread.append(f"blob {sha256}")
             return
         self.report.blobs += 1
         place = partial(
@@ -131,25 +145,39 @@ class Scanner:
         self.report.add_all(self._redactor.redact_text(text)[1], place)
 
     def file(self, path: Path) -> None:
-        """Look at a file as bytes, whatever it is.
+        """Look at a file as bytes, whatever it is, as far as it can be read.
 
-        Raises:
-            OSError: it cannot be read.
+        One that is gone by now (a record of a spool that a mirror took) is nothing that is
+        stored there.
         """
-        self.report.files += 1
         counts: Counter[str] = Counter()
-        for text in _pieces(path):
-            counts.update(self._redactor.redact_text(text)[1])
+        try:
+            for before, text in _pieces(path):
+                twice = self._found(before) if before else Counter[str]()
+                counts.update(self._found(before + text) - twice)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.not_read(error, path)
+        self.report.files += 1
         self.report.add_all(counts, partial(Finding, "file", path=str(path)))
 
+    def not_read(self, error: OSError, path: Path) -> None:
+        """Name a file or folder that cannot be read."""
+        reason = error.strerror or type(error).__name__
+        self.report.unread.append(f"{error.filename or path}: {reason}")
 
-def _pieces(path: Path) -> Iterator[str]:
-    """The text of a file, a part at a time; each begins with the end of the one before."""
-    behind = ""
+    def _found(self, text: str) -> Counter[str]:
+        return Counter(self._redactor.redact_text(text)[1])
+
+
+def _pieces(path: Path) -> Iterator[tuple[str, str]]:
+    """The text of a file, a part at a time, each with the end of the one before."""
+    before = ""
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         while piece := file.read(FILE_CHARS):
-            yield behind + piece
-            behind = piece[-OVERLAP_CHARS:]
+            yield before, piece
+            before = (before + piece)[-OVERLAP_CHARS:]
 
 
 def _strings(value: object) -> Iterator[str]:

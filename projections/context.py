@@ -72,6 +72,11 @@ class Part:
         """The text, and in front of it who said that where the message does not say so."""
         return f"{self.speaker}: {self.text}" if self.speaker else self.text
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing at all, neither words nor anything verbatim."""
+        return not (self.text or self.blob or self.opaque or self.signature)
+
 
 SAID = "SAID"
 SUMMARY = "SUMMARY"

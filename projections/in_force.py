@@ -8,7 +8,6 @@ nothing in front of it changes.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from foldline.projections.calls import says
 from foldline.projections.context import Message, Part
 from foldline.projections.inheritance import parts_of
 from foldline.projections.pieces import Pieces
@@ -127,8 +126,8 @@ class InForce:
         event_ids: list[str] = []
         for kind in (INSTRUCTIONS, GOAL, CONSTRAINT):
             for held in self._leading(kind):
-                if says(held.blocks):
-                    first, *rest = self._pieces.parts(held.blocks)
+                if found := self._pieces.parts(held.blocks):
+                    first, *rest = found
                     label = f"{held.label}: " if held.label else ""
                     gap = "\n\n" if parts else ""
                     parts += [replace(first, text=gap + label + first.text), *rest]

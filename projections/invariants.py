@@ -75,15 +75,11 @@ def _of_part(part: Part, role: str) -> list[str]:
             found.append(f"the result of {part.call_id} is empty")
         for inner in part.parts:
             found += _of_part(inner, "")
-    elif kind != "call" and _is_empty(part):
+    elif kind != "call" and part.is_empty:
         found.append(f"an empty part of kind {kind}")
     if not _is_utf8(part):
         found.append(f"a lone surrogate in a part of kind {kind}")
     return found
-
-
-def _is_empty(part: Part) -> bool:
-    return not (part.text or part.blob or part.opaque or part.signature)
 
 
 def _is_utf8(part: Part) -> bool:

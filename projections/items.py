@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from foldline.projections.calls import Result, Tale
+from foldline.projections.calls import Result, Tale, shown
 from foldline.projections.context import SAID, SUMMARY, Message, Part, Shown
 from foldline.projections.pieces import Pieces
 from foldline.schemas.blocks import Blocks
@@ -135,7 +135,7 @@ class Messages:
             provider_call_id=tale.request.provider_call_id,
             tool=tale.request.tool,
             error=result.error,
-            parts=tuple(self._pieces.parts(result.blocks)),
+            parts=tuple(self._pieces.parts(result.blocks) or self._pieces.parts(shown(()))),
             form=result.form,
             event_id=tale.shown_id,
             seq=tale.settled_seq,

@@ -9,6 +9,9 @@ from foldline.schemas.blocks import Blob, Block, Blocks, Body, clean_text
 SPEAKERS = frozenset({"user", "assistant", "developer", "system"})
 """How a text can be named after who said it: the roles of a history that was replaced."""
 
+_OURS = {"call": "tool_call", "result": "tool_result"}
+"""Kinds of parts that only requests and ends of calls make, not what a block is called."""
+
 
 class Pieces:
     """Makes parts of blocks.
@@ -22,14 +25,15 @@ class Pieces:
 
     def parts(self, blocks: Blocks) -> list[Part]:
         """The parts of blocks that say something."""
-        return [self._part(block) for block in blocks if not is_empty(block)]
+        made = (self._part(block) for block in blocks if not is_empty(block))
+        return [part for part in made if not part.is_empty]
 
     def _part(self, block: Block) -> Part:
         texts = self._texts
         body = block.body
         media = body if isinstance(body, Blob) and not is_text(body) else None
         return Part(
-            kind=block.kind,
+            kind=_OURS.get(block.kind, block.kind),
             text="" if media else clean_text(_text(body, texts))[0],
             media_type=block.media_type,
             blob=media,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
-from foldline.projections.evidence import evidence_in, quoted_in
+from foldline.projections.evidence import evidence_in, quoted_in, stands_in
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.token_count import TokenCounter
 
@@ -99,7 +99,7 @@ def within(
     for name in names:
         if left <= 0 or misses >= MISSES_MAX:
             break
-        if name in shown:
+        if stands_in(name, shown):
             continue
         cost = counter.count(SEPARATOR + name)
         misses = misses + 1 if cost > left else 0

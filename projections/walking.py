@@ -195,7 +195,7 @@ class Walk:
         found: dict[str, Item] = {}
         for item in items:
             for part in item.parts:
-                if part.call_id in self._asked:
+                if part.kind == "call" and part.call_id in self._asked:
                     found.setdefault(part.call_id, item)
         return found
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from foldline.cli.doctor_findings import Finding
     from foldline.cli.output import Output
+    from foldline.processors.log import Log
     from foldline.settings import Settings
 
 _STYLES = {"OK": "green", "WARNING": "yellow", "BAD": "red"}
@@ -77,7 +78,7 @@ def _log(settings: "Settings") -> "Iterator[Finding]":
         nobody_there,
         storage_is_whole,
     )
-    from foldline.cli.doctor_machine import files, room
+    from foldline.cli.doctor_machine import file, folder, room
     from foldline.cli.failures import NoLogError
     from foldline.processors.open_log import KAFKA, open_log, path_of
 
@@ -91,24 +92,25 @@ def _log(settings: "Settings") -> "Iterator[Finding]":
             yield from found_by("room", partial(room, _first_there(path), 0))
         return
     if path is not None:
-        blobs = _blob_folder(settings, path)
-        check = partial(files, path, blobs, settings.state_dir)
-        yield from found_by("file", check)
+        yield from found_by("file", partial(file, path))
+    yield from found_by("state", partial(folder, "state", settings.state_dir))
     if settings.url.startswith(KAFKA):
         yield from found_by("kafka", partial(kafka_answers, settings))
     with closing(open_log(settings.url, settings=settings)) as log:
+        yield from found_by("blobs", partial(_blobs, log))
         yield from found_by("log", partial(log_answers, log))
         yield from found_by("log", partial(nobody_there, log))
         yield from found_by("log", partial(storage_is_whole, log))
 
 
-def _blob_folder(settings: "Settings", path: "Path") -> "Path | None":
-    """The folder of a log's blobs; None where they are in a bucket."""
-    from foldline.processors.open_blobs import S3, blob_folder, blobs_beside
+def _blobs(log: "Log") -> "Iterator[Finding]":
+    """The folder of a log's blobs; nothing where they are in a bucket, or a service's."""
+    # late: --help does without
+    from foldline.cli.doctor_machine import folder
+    from foldline.processors.file_blobs import FileBlobs
 
-    if settings.blobs.startswith(S3):
-        return None
-    return blob_folder(settings, beside=blobs_beside(path))
+    if isinstance(log.blobs, FileBlobs):
+        yield from folder("blobs", log.blobs.folder)
 
 
 def _first_there(path: "Path") -> "Path":

@@ -73,6 +73,7 @@ def kafka_answers(settings: Settings) -> Iterator[Finding]:
     from foldline.kafka_admin import broker_warnings, find_drift, in_words
     from foldline.kafka_meta import read_meta
     from foldline.kafka_ready import require_ready
+    from foldline.projections.fleet_rows import version_of
     from foldline.schemas.registration import check_registered
     from foldline.schemas.registry_client import registry_of
 
@@ -81,7 +82,8 @@ def kafka_answers(settings: Settings) -> Iterator[Finding]:
     meta = read_meta(cluster, settings)
     detail = f"log {meta.log_id}, {meta.partitions} partitions, with a worker"
     yield Finding("kafka", OK, detail)
-    for drift in find_drift(cluster, settings, partitions=meta.partitions):
+    fleet = version_of(settings)
+    for drift in find_drift(cluster, settings, partitions=meta.partitions, fleet=fleet):
         yield Finding("topics", BAD, in_words(drift), "see `foldline topics check`")
     for warning in broker_warnings(cluster, settings):
         yield Finding("brokers", WARNING, warning, "set it on every broker")

@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -78,8 +79,8 @@ def environment(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def redaction(settings: Settings) -> Iterator[Finding]:
-    """Whether the file of rules can be read."""
-    from foldline.producers.redaction_file import redactor_for  # late: loads all rules
+    """Whether the file of rules can be read, and names values that are here."""
+    from foldline.producers.redaction_file import read_rules, redactor_for  # late: slow
 
     if settings.redaction_rules is None:
         yield Finding("redaction", OK, "the default rules")
@@ -87,15 +88,10 @@ def redaction(settings: Settings) -> Iterator[Finding]:
     redactor_for("memory:", settings.redaction_rules)
     detail = f"the default rules and those of {settings.redaction_rules}"
     yield Finding("redaction", OK, detail)
-
-
-def files(path: Path, blobs: Path | None, state: Path) -> Iterator[Finding]:
-    """A log's file, its blobs and the state folder: there, private, with room."""
-    yield from _file(path)
-    if blobs is not None and blobs.exists():
-        yield from _folder("blobs", blobs)
-    if state.exists():
-        yield from _folder("state", state)
+    for name, variable in read_rules(settings.redaction_rules).unset.items():
+        detail = f"value {name!r}: {variable} is not set here, so it is not looked for"
+        advice = f"set {variable} wherever something is recorded"
+        yield Finding("redaction", WARNING, detail, advice)
 
 
 def room(path: Path, needed: int) -> Iterator[Finding]:
@@ -115,7 +111,8 @@ def room(path: Path, needed: int) -> Iterator[Finding]:
         yield Finding("room", BAD, detail, advice)
 
 
-def _file(path: Path) -> Iterator[Finding]:
+def file(path: Path) -> Iterator[Finding]:
+    """A log's file and what lies beside it: private, to be written, with room."""
     parts = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
     there = [part for part in parts if part.exists()]
     total = sum(part.stat().st_size for part in there)
@@ -131,17 +128,21 @@ def _file(path: Path) -> Iterator[Finding]:
     yield from room(path.parent, total // 10)
 
 
-def _folder(about: str, folder: Path) -> Iterator[Finding]:
+def folder(about: str, path: Path) -> Iterator[Finding]:
+    """How much lies in a folder, and whether it is private; nothing where there is none."""
+    if not path.exists():
+        return
     count, total = 0, 0
-    for parent, _folders, names in os.walk(folder):
+    for parent, _folders, names in os.walk(path):
         for name in names:
-            count += 1
-            total += os.lstat(Path(parent, name)).st_size
+            with suppress(FileNotFoundError):  # a process at work took it away
+                total += os.lstat(Path(parent, name)).st_size
+                count += 1
         if count > ENTRIES_MAX:
             break
     least = "at least " if count > ENTRIES_MAX else ""
-    yield Finding(about, OK, f"{folder}, {least}{count:,} files, {least}{size_of(total)}")
-    yield from private(about, folder)
+    yield Finding(about, OK, f"{path}, {least}{count:,} files, {least}{size_of(total)}")
+    yield from private(about, path)
 
 
 def _file_system(path: Path) -> str:

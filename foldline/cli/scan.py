@@ -1,5 +1,7 @@
 """`foldline scan`: is there a secret in what is stored, as far as today's rules know?"""
 
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +30,8 @@ def scan(
 
     Every event is gone over as if it were recorded now, its ids and names too, and the
     blobs that it refers to. What is found is named by kind and place; what it is, is never
-    printed, and nothing is changed: change the secret.
+    printed, and nothing is changed: change the secret. What cannot be read is named, and is
+    exit code 1 too; the rest is looked at all the same.
 
     Args:
         session: Only these; without any, all of the log.
@@ -44,10 +47,12 @@ def scan(
         raise UsageError("--only-files", "with --file, and without sessions")
     must_be_there(file)
     scanner = Scanner(_redactor(context, rules, betterleaks=betterleaks))
+    # First the files: what a mirror takes out of a spool meanwhile is in the log by then.
+    for path in file:
+        for inside in _files(path, scanner.not_read):
+            scanner.file(inside)
     if not only_files:
         _scan_log(context, scanner, session)
-    for path in _files(file):
-        scanner.file(path)
     report = scanner.report
     context.out.end_progress()
     if context.out.json:
@@ -76,13 +81,22 @@ def _scan_log(context: Context, scanner: "Scanner", wanted: tuple[str, ...]) -> 
             scanner.session(log, session_id)
 
 
-def _files(paths: tuple[Path, ...]) -> list[Path]:
-    found = [
-        inside
-        for path in paths
-        for inside in (sorted(path.rglob("*")) if path.is_dir() else [path])
-    ]
-    return [path for path in found if path.is_file()]
+def _files(path: Path, not_read: Callable[[OSError, Path], None]) -> Iterator[Path]:
+    """A file, or those below a folder; told of folders that cannot be read."""
+    if not path.is_dir():
+        yield path
+        return
+    walk = os.walk(path, onerror=lambda error: not_read(error, path))
+    for folder, folders, names in walk:
+        folders.sort()
+        for inside in (Path(folder, name) for name in sorted(names)):
+            try:
+                wanted = inside.is_file()
+            except OSError as error:
+                not_read(error, inside)
+                continue
+            if wanted:
+                yield inside
 
 
 def view_of(report: "ScanReport") -> dict[str, Any]:
@@ -102,13 +116,19 @@ def _show(out: "Output", report: "ScanReport") -> None:
         )
     if (more := len(report.findings) - FINDINGS_SHOWN) > 0:
         out.line((f"... and {more:,} more places", "dim"))
-    for sha256 in report.unread:
-        out.line((f"blob {sha256} cannot be read", "yellow"))
+    for what in report.unread:
+        out.line((clean_line(f"not read: {what}"), "yellow"))
     out.line(
-        ("not clean" if report.found else "clean", "bold"),
+        (_verdict(report), "bold"),
         (f": {report.found:,} found in {report.sessions:,} sessions, ", ""),
         (f"{report.events:,} events, {report.blobs:,} blobs, {report.files:,} files", ""),
     )
+
+
+def _verdict(report: "ScanReport") -> str:
+    if report.found:
+        return "not clean"
+    return "not all could be read" if report.unread else "clean"
 
 
 def _place(finding: "Finding") -> str:

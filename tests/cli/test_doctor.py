@@ -5,8 +5,6 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,10 @@ from foldline.processors.open_log import open_log
 from foldline.producers import spool
 from foldline.producers.spool import Spooled, spool_of
 from foldline.settings import Settings
-from tests.cli.conftest import Ran, Run, write_done_session
+from tests.cli.conftest import Ran, Run, as_somebody_else, write_done_session
 from tests.transcripts import Transcript, called
 
 OTHERS_READ = 0o644
-NOBODY = 65_534
 
 
 def findings(done: Ran, *, about: str = "", status: str = "") -> list[dict[str, Any]]:
@@ -132,6 +129,19 @@ def test_a_file_of_rules_that_cannot_be_read_is_bad(
     assert "rules.toml" in findings(done, about="redaction", status="BAD")[0]["detail"]
 
 
+def test_a_known_value_that_is_not_here_is_a_warning(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[value]]\nname = "database"\nenv = "DATABASE_PASSWORD"')
+    monkeypatch.setenv("FOLDLINE_REDACTION_RULES", str(rules))
+    monkeypatch.delenv("DATABASE_PASSWORD", raising=False)
+    done = run("doctor", "--json")
+    assert done.code == 0
+    (finding,) = findings(done, about="redaction", status="WARNING")
+    assert "value 'database': DATABASE_PASSWORD is not set here" in finding["detail"]
+
+
 def test_a_log_over_a_network_is_bad(
     log: Log, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -144,17 +154,19 @@ def test_a_log_over_a_network_is_bad(
     assert "nfs4" in findings(done, about="room", status="BAD")[0]["detail"]
 
 
-def test_brokers_that_do_not_answer_are_bad(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+def test_brokers_that_do_not_answer_are_bad_and_the_state_is_still_looked_at(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with socket.socket() as held:  # bound, and nobody listens
         held.bind(("127.0.0.1", 0))
         monkeypatch.setenv("FOLDLINE_URL", f"kafka://127.0.0.1:{held.getsockname()[1]}")
         monkeypatch.setenv("FOLDLINE_REGISTRY_URL", "http://127.0.0.1:1/")
         monkeypatch.setenv("FOLDLINE_REGISTRY_WAIT_MS", "0")
+        monkeypatch.setenv("FOLDLINE_STATE_DIR", str(tmp_path))
         done = run("doctor", "--json")
     assert done.code == 1
     assert findings(done, about="kafka", status="BAD")
+    assert findings(done, about="state")
 
 
 @pytest.mark.usefixtures("log")
@@ -163,6 +175,12 @@ def test_people_read_lines_with_what_to_do(run: Run) -> None:
     assert done.code == 0
     assert "-> foldline recovery plan" in done.out
     assert done.out.splitlines()[-1].startswith("healthy, 0 bad, ")
+
+
+def test_the_folder_of_blobs_is_looked_at(log: Log, run: Run) -> None:
+    log.blobs.put(b"output")
+    (finding,) = findings(run("doctor", "--json"), about="blobs")
+    assert "sessions.db.blobs, 1 files, 6 bytes" in finding["detail"]
 
 
 # --- hooks, and what lies beside a log ------------------------------------------------
@@ -208,6 +226,7 @@ def test_hooks_that_no_mirror_takes_are_a_warning(run: Run, left: Path) -> None:
     leave(left, age_s=90_000)
     (finding,) = findings(run("doctor", "--json"), about="hooks", status="WARNING")
     assert "2 hooks wait" in finding["detail"]
+    assert "or their transcript is not read to its end" in finding["advice"]
     assert "for up to 90,0" in finding["detail"]
     assert "foldline mirror" in finding["advice"]
 
@@ -282,19 +301,6 @@ def test_what_a_mirror_makes_is_nothing_to_warn_of(
     assert all(one.stat().st_mode & 0o077 == 0 for one in made if one.is_dir())
     warned = findings(run("doctor", "--json"), status="WARNING")
     assert [one for one in warned if one["about"] in {"state", "hooks", "redaction"}] == []
-
-
-@contextmanager
-def as_somebody_else() -> Generator[None]:
-    """For root every file can be written."""
-    if os.getuid() != 0:
-        yield
-        return
-    os.setresuid(NOBODY, NOBODY, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])

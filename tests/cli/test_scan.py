@@ -1,5 +1,7 @@
 """`foldline scan`: a second look with newer rules, which says where and never what."""
 
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 
 from foldline.processors.log import Log
-from tests.cli.conftest import Writer
+from tests.cli.conftest import Writer, as_somebody_else
 
 Run = Callable[..., Any]
 
@@ -78,6 +80,31 @@ def test_files_beside_a_log_are_looked_at(run: Run, tmp_path: Path) -> None:
     assert view["files"] == 2
     assert view["findings"][0]["path"].endswith("one.jsonl")
     assert TOKEN not in done.out
+
+
+def test_what_cannot_be_read_is_named_and_is_not_called_clean(run: Run) -> None:
+    folder = Path(tempfile.mkdtemp())  # where somebody else can go, too
+    closed = folder / "closed"
+    closed.mkdir()
+    (folder / "log").write_text("nothing\n")
+    listed = folder / "listed"  # and nothing in it may be looked at
+    listed.mkdir()
+    (listed / "log").write_text("nothing\n")
+    listed.chmod(0o744)
+    folder.chmod(0o755)
+    closed.chmod(0)
+    try:
+        with as_somebody_else():
+            done = run("scan", "--only-files", "--file", str(folder))
+            view = run("scan", "--only-files", "--file", str(folder), "--json").json()
+    finally:
+        closed.chmod(0o700)
+        shutil.rmtree(folder)
+    assert done.code == 1
+    for path in (closed, listed / "log"):
+        assert f"not read: {path}: Permission denied" in done.out
+    assert "not all could be read: 0 found" in done.out
+    assert (view["ok"], view["files"]) == (False, 1)
 
 
 def test_what_makes_no_sense_is_refused(run: Run, tmp_path: Path) -> None:

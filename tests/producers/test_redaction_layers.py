@@ -215,6 +215,17 @@ def test_a_file_adds_rules_and_values(
         ('[[rule]]\nname = "a"\nanchors = ["xy"]\npattern = "xy.*"', "no upper bound"),
         ('[[rule]]\nname = "a"\nanchors = ["xy"]\npattern = "xy("', "its pattern"),
         ('[[rule]]\nname = "a"\nanchor = ["xy"]', "'anchor' means nothing"),
+        (
+            '[[rule]]\nname = "a"\nanchors = ["xy"]\npattern = "xy(\\\\w+)"',
+            "no upper bound",
+        ),
+        ('[[rule]]\nname = "a"\nanchors = ["xy"]\npattern = "(a{1,50}){1,50}b"', "slow"),
+        (
+            '[[rule]]\nname = "a"\nanchors = ["xy"]\npattern = "xy"\nexact_case = "no"',
+            "exact_case is neither true nor false",
+        ),
+        ('pii = "yes"', "pii is neither true nor false"),
+        ("pii = 1", "pii is neither true nor false"),
         ('[[value]]\nname = "a"\nvalue = "b"', "`env`"),
     ],
 )
@@ -228,6 +239,16 @@ def test_a_file_that_means_nothing_is_named_with_what_is_wrong(
     assert problem in str(caught.value)
     with pytest.raises(SettingsError, match="No such file"):
         read_rules(tmp_path / "none.toml")
+
+
+def test_a_value_whose_variable_is_not_set_is_said_to_be_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(RULES)
+    monkeypatch.delenv("THE_PASSWORD", raising=False)
+    file = read_rules(path)
+    assert (dict(file.values), dict(file.unset)) == ({}, {"database": "THE_PASSWORD"})
 
 
 # --- a second engine ---------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A second look at what is stored: what it finds, what it never says; it only reads."""
 
 import json
+import sqlite3
 from dataclasses import asdict
 from pathlib import Path
 
@@ -78,6 +79,61 @@ def test_a_blob_that_cannot_be_read_is_named(log: AuditableLog, tmp_path: Path) 
     report = scan(log)
     assert len(report.unread) == 1
     assert report.blobs == 0
+
+
+def test_a_newer_rule_finds_a_secret_over_two_records(tmp_path: Path) -> None:
+    log = open_log(f"sqlite:///{tmp_path}/sessions.db")
+    script = Transcript()
+    script.user([text(f"it begins {ACME[:14]}")])
+    script.user([text(f"{ACME[14:]} and ends")])
+    Import(log, tmp_path, Settings()).take(script, "in.jsonl")
+    (finding,) = scan(log).findings
+    assert (finding.where, finding.rule, finding.count) == ("event", "acme", 1)
+    log.close()
+
+
+def test_a_session_that_is_damaged_is_named_and_what_was_found_stays(
+    log: AuditableLog, tmp_path: Path
+) -> None:
+    whole = scan(log)
+    with sqlite3.connect(tmp_path / "sessions.db") as database:
+        database.execute(
+            "UPDATE events SET body = x'00'"
+            " WHERE position = (SELECT max(position) FROM events)"
+        )
+    database.close()
+    report = scan(log)
+    (unread,) = report.unread
+    assert unread.startswith(f"session {SESSION}: ")
+    assert 0 < report.found < whole.found
+
+
+def test_a_file_that_is_gone_by_now_is_nothing_to_name(tmp_path: Path) -> None:
+    scanner = Scanner(Redactor(KEY, NEWER))
+    scanner.file(tmp_path / "drained")
+    assert (scanner.report.files, scanner.report.unread) == (0, [])
+
+
+def test_what_cannot_be_read_is_named_and_the_next_file_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "next").write_text(ACME)
+    scanner = Scanner(Redactor(KEY, NEWER))
+    for name in ("", "next"):
+        scanner.file(tmp_path / name)
+    assert scanner.report.unread == [f"{tmp_path}: Is a directory"]
+    assert scanner.report.found == 1
+
+
+@pytest.mark.parametrize("back", [20, 100, 9_000])
+def test_a_secret_near_the_border_of_two_parts_is_counted_once(
+    tmp_path: Path, back: int
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("-" * (FILE_CHARS - back) + f" {ACME} " + "-" * FILE_CHARS)
+    scanner = Scanner(Redactor(KEY, NEWER))
+    scanner.file(path)
+    assert scanner.report.found == 1
 
 
 @pytest.mark.parametrize("at", [0, FILE_CHARS - 9, FILE_CHARS + 50, 2 * FILE_CHARS])

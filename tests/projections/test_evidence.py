@@ -10,6 +10,7 @@ from foldline.projections.evidence import (
     evidence_in,
     kept_bytes,
     quoted_in,
+    stands_in,
 )
 from foldline.projections.policy import LEAN
 from foldline.projections.pruning import (
@@ -63,8 +64,9 @@ def test_a_reference_says_what_it_stands_for_and_what_it_mentions_once() -> None
     """What an earlier reference mentions is not said again."""
     names = Names((), LEAN.mention_tokens)
     text = "begin " + "word " * 100 + "old_name new/path.py " * 3
+    what = "look, event 7: 107 tokens"
     first, second = (
-        reference_to(text, what="look, event 7", names=names, policy=LEAN, counter=WORDS)
+        reference_to(text, what=what, names=names, policy=LEAN, counter=WORDS)
         for _ in range(2)
     )
     assert first.startswith("[look, event 7: 107 tokens, not shown any more] begin")
@@ -105,3 +107,19 @@ def test_what_is_kept_of_many_large_texts_is_bounded() -> None:
         assert f"name_{text}_7" in evidence_in(names)
         assert evidence_in(names) is evidence_in(names)
     assert kept_bytes() <= 4 * KEPT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "there"),
+    [
+        ("45", "1456 and 45.", True),
+        ("45", "1456 a45 45b 45_", False),
+        ("name", "rename, name_of, (name)", True),
+        ("a/b.py", "/x/a/b.py:3", True),
+        ("--flag", "set--flag", True),
+        ("é", "éa é", True),
+        ("x", "", False),
+    ],
+)
+def test_a_name_stands_in_a_text_by_itself(name: str, text: str, there: bool) -> None:  # noqa: FBT001 - a case
+    assert stands_in(name, text) is there
