@@ -25,15 +25,15 @@ help: ## show this list
 demo: $(RUN) ## a session that survives its process, start to end
 	@$(BIN)/foldline demo
 
-test: $(DEV) ## every test, two at a time (those on Kafka: see CONTRIBUTING.md)
-	@$(BIN)/pytest -q -n 2 $(ARGS)
+test: $(DEV) ## every test, three at a time (those on Kafka: see CONTRIBUTING.md)
+	@$(BIN)/pytest -q -n 3 $(ARGS)
 
 check: test lint types arrows ## test, lint, types and arrows
 
 bench-context: $(RUN) ## measure contexts on your own transcripts: make bench-context ARGS="FOLDER --curve"
 	@$(BIN)/python benchmarks/context.py --json $(ARGS)
 
-bench: $(RUN) ## measure: append, fold, wake, fork, disk, redaction (docs/benchmarks.md)
+bench: $(DEV) ## measure: append, fold, wake, fork, disk, redaction (docs/benchmarks.md)
 	@for name in append fold wake fork disk redaction; do \
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py --json $(ARGS) || exit 1; done
 

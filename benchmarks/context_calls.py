@@ -5,6 +5,7 @@ the raw history before it, and what of that the arguments of its tools name.
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from foldline.producers.importers import import_file
 from foldline.producers.redaction import Redactor
 from foldline.projections.building import build
 from foldline.projections.context import Context, Message, Part, Sources, text_blobs
-from foldline.projections.evidence import evidence_in, quoted_in
+from foldline.projections.evidence import evidence_in, quoted_in, stands_in
+from foldline.projections.model_calls import asked_of
 from foldline.projections.reading import read_texts
 from foldline.projections.token_count import Reader, TokenCounter, message_tokens
 from foldline.projections.wire import ReadBlob
@@ -37,13 +39,26 @@ NOBODY = Reader("nobody")
 """Whom no reasoning is for."""
 
 
+OWN = re.compile(
+    r"\[[^\[\]\n]{0,200}: \d+ tokens, not shown any more\]"
+    r"|\b[Ee]vents? \d+(?: to \d+)?|^- \[\d+\]",
+    re.MULTILINE,
+)
+"""What references and summaries say by themselves: numbers of events and of tokens."""
+
+
+ESCAPED = re.compile(r"\\[nrt]")
+"""Line breaks in the arguments of calls, which are JSON: a word begins behind them."""
+
+
 @dataclass(frozen=True)
 class Call:
-    """A model call: how many events were before it, and what its answer named."""
+    """A model call: how many events were before it, what its answer named, who gave it."""
 
     events: int
     raw_tokens: int
     evidence: frozenset[str]
+    model: str
 
 
 @dataclass(frozen=True)
@@ -78,8 +93,9 @@ def stories(log: Log, counter: TokenCounter) -> Iterator[Story]:
         for events in threads(everything):
             calls = [
                 call
-                for at, requests in model_calls(events)
-                if (call := call_of(events[:at], requests, texts, counter)) is not None
+                for at, requests, model in model_calls(events)
+                if (call := call_of(events[:at], requests, texts, counter, model))
+                is not None
             ]
             if calls:
                 yield Story(summary.session_id, events, texts, log.blobs.get, calls)
@@ -96,8 +112,9 @@ def threads(events: Sequence[Recorded]) -> Iterator[list[Recorded]]:
 
 def model_calls(
     events: Sequence[Recorded],
-) -> list[tuple[int, list[ToolCallRequested]]]:
-    """Where each model call's answer begins, and the tools that it asked for."""
+) -> list[tuple[int, list[ToolCallRequested], str]]:
+    """Where each model call's answer begins, the tools that it asked for, and its model."""
+    models = {call.model_call_id: call.model for call in asked_of(events)}
     begins: dict[str, int] = {}
     messages: dict[str, str] = {}
     requests: dict[str, list[ToolCallRequested]] = defaultdict(list)
@@ -113,7 +130,7 @@ def model_calls(
                 requests[messages[message_id]].append(event)
             case _:
                 pass
-    return [(at, requests[call_id]) for call_id, at in begins.items()]
+    return [(at, requests[one], models.get(one, "")) for one, at in begins.items()]
 
 
 def call_of(
@@ -121,18 +138,20 @@ def call_of(
     requests: Iterable[ToolCallRequested],
     texts: dict[bytes, str],
     counter: TokenCounter,
+    model: str,
 ) -> Call | None:
     """A call with a history before it."""
     context = build(Sources(events, texts=texts))
     tokens = tokens_of(context.messages, counter)
     if not tokens:
         return None
-    history = text_of(context)
+    history = Shown(context)
     arguments = "\n".join(
         text for request in requests for text in strings_in(request.arguments, texts)
     )
     named = evidence_in(arguments) | quoted_in(arguments)
-    return Call(len(events), tokens, frozenset(one for one in named if one in history))
+    there = frozenset(one for one in named if history.has(one))
+    return Call(len(events), tokens, there, model)
 
 
 def strings_in(arguments: Blocks, texts: dict[bytes, str]) -> Iterator[str]:
@@ -159,6 +178,21 @@ def leaves(value: object) -> Iterator[str]:
             yield value
         case _:
             yield json.dumps(value)
+
+
+class Shown:
+    """What a context says, to look for names in it.
+
+    A name stands there by itself, not as a part of another: 45 is not in 1456. What
+    references and summaries add of their own is no place for it.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._text = ESCAPED.sub(" ", OWN.sub("", text_of(context)))
+
+    def has(self, name: str) -> bool:
+        """Whether a name stands anywhere."""
+        return stands_in(name, self._text)
 
 
 def text_of(context: Context) -> str:

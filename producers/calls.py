@@ -16,7 +16,7 @@ from foldline.producers.tools import (
     Unknown,
     parse_arguments,
 )
-from foldline.schemas.blocks import text_block
+from foldline.schemas.blocks import text_block, text_of
 from foldline.schemas.events import (
     AnyEvent,
     BackgroundEnded,
@@ -45,6 +45,9 @@ from foldline.schemas.state import (
 
 INTERRUPT = "interrupt"
 """The policy that closes calls which an interruption, or a stop, kept from beginning."""
+
+NOT_RUN = "Not run: "
+"""What the model is told of such a call begins with it; then comes the reason."""
 
 REDACTED = "the arguments were redacted before they were stored; ask the model again"
 
@@ -103,8 +106,14 @@ def kept_from_beginning(
         call_id=call_id,
         decided_by="POLICY",
         policy=INTERRUPT,
-        feedback=(text_block(f"Not run: {why}."),),
+        feedback=(text_block(f"{NOT_RUN}{why}."),),
     )
+
+
+def _why_kept(event: PermissionDenied) -> str:
+    """Why a call was kept from beginning, as whoever ran it was told then."""
+    said = text_of(event.feedback)
+    return said.removeprefix(NOT_RUN).removesuffix(".") or "interrupted"
 
 
 async def granted_event(owner: Ownership, call: Call) -> Recorded | None:
@@ -198,7 +207,7 @@ def _end(call: PendingCall, event: AnyEvent) -> ToolResult | None:
             blocks = event.output or event.evidence
             return Failed(call, "Resolved", blocks, "UNKNOWN", "TOOL", event.attempt)
         case PermissionDenied(policy=policy) if policy == INTERRUPT:
-            return Cancelled(call, "interrupted", stop_confirmed=True)
+            return Cancelled(call, _why_kept(event), stop_confirmed=True)
         case PermissionDenied(may_request_again=False):
             return Denied(call, event.feedback)
         case ToolCallValidated(valid=False):

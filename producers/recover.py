@@ -70,6 +70,7 @@ from foldline.projections.recovery import (
     Retry,
     RetryLater,
     RunCall,
+    is_to_stop,
     outcome_question,
     plan_recovery,
     unknown,
@@ -286,6 +287,9 @@ class Recovery:
             await self._give_up(call, reason)
             return
         await self._wait_until(action.not_before_at)
+        if await self._is_to_stop(call):
+            await self._give_up(call, "somebody wanted it stopped before it was repeated")
+            return
         attempt = Attempt(
             call=pending,
             tool=tool,
@@ -298,6 +302,12 @@ class Recovery:
         await self._executed(attempt)
         self.report.retried += 1
         self._did(RETRIED, call_id=call.call_id, attempt=action.attempt)
+
+    async def _is_to_stop(self, call: Call) -> bool:
+        """Whether somebody wants a call stopped by now; the plan was made before."""
+        state = await self._owner.state()
+        known = state.calls.get(call.call_id)
+        return known is not None and is_to_stop(state, known)
 
     async def _executed(self, attempt: Attempt) -> None:
         for _ in range(LOG_TIME_TRIES_MAX):

@@ -35,11 +35,12 @@ from foldline.producers.tools import (
     ToolResult,
 )
 from foldline.producers.turn import Turn
+from foldline.producers.watching import STEERED
 from foldline.projections.context import Context
 from foldline.projections.render_anthropic import Caching
 from foldline.projections.replay import Request, tools_difference
 from foldline.projections.request import Form
-from foldline.projections.steering import pending_steering
+from foldline.projections.steering import is_interrupted, pending_steering
 from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
     ModelCallCancelled,
@@ -240,9 +241,12 @@ class ReplayedTurn(Turn):
         if calls:
             await self._check_tools(toolbox, bound)
         results = await self._results.of(calls)
-        self._notice_cancellation(await self._owner.state())
-        stopped = [r for r in results if isinstance(r, Cancelled)]
-        self.interrupted = stopped[0].reason or "interrupted" if stopped else ""
+        state = await self._owner.state()
+        self._notice_cancellation(state)
+        # A call that was cancelled alone, or stopped by itself, interrupted no other.
+        stopped = any(isinstance(result, Cancelled) for result in results)
+        steered = STEERED if is_interrupted(state) else ""
+        self.interrupted = (steered or self._cancelled) if stopped else ""
         return results
 
     async def _stop_children(self) -> None:

@@ -97,6 +97,23 @@ def quoted_in(text: str) -> frozenset[str]:
     return _QUOTES.of(text)
 
 
+def stands_in(name: str, text: str) -> bool:
+    """Whether a name stands in a text by itself: 45 does not in 1456."""
+    place = text.find(name)
+    while place >= 0:
+        end = place + len(name)
+        before = place > 0 and _joins(text[place - 1], name[0])
+        if not before and not (end < len(text) and _joins(name[-1], text[end])):
+            return True
+        place = text.find(name, place + 1)
+    return False
+
+
+def _joins(one: str, other: str) -> bool:
+    """Whether two characters in a row are of one word."""
+    return all(char.isalnum() or char == "_" for char in (one, other))
+
+
 def kept_bytes() -> int:
     """How much of what was found is kept, about."""
     return _EVIDENCE.size + _QUOTES.size

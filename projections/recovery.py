@@ -9,7 +9,7 @@ Silence is never a reason to run something again. For each execution without an 
 
 A call that somebody cancelled is not run any more: one that has not begun, or turns out
 not to have happened, is closed; one that may have happened is not repeated, nor is one of
-a turn or session that is to stop.
+a turn or session that is to stop, nor any while steering wants the agent to look up.
 
 The plan names every open thing once. Carrying it out is `foldline.producers.recover`.
 """
@@ -17,7 +17,7 @@ The plan names every open thing once. Carrying it out is `foldline.producers.rec
 from dataclasses import dataclass
 
 from foldline.processors.rules import SAFE_TO_REPEAT
-from foldline.projections.steering import asked_to_stop
+from foldline.projections.steering import asked_to_stop, is_interrupted
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import InputRequested
 from foldline.schemas.state import (
@@ -237,7 +237,7 @@ def _requests(state: SessionState, now: int) -> list[PlannedAction]:
     actions: list[PlannedAction] = []
     for request in sorted(state.requests.values(), key=lambda request: request.seq):
         call = state.calls.get(request.call_id)
-        if call is not None and _is_off(state, call):
+        if call is not None and is_off(state, call):
             continue  # what closes the call withdraws it
         if request.expires_at and now > request.expires_at:
             actions.append(ExpireRequest(request.request_id, request.kind))
@@ -246,15 +246,21 @@ def _requests(state: SessionState, now: int) -> list[PlannedAction]:
     return actions
 
 
-def _is_off(state: SessionState, call: Call) -> bool:
+def is_off(state: SessionState, call: Call) -> bool:
     """Whether a call that has not begun is not to begin any more."""
     return bool(call.cancel_seq) and call.status in NOT_BEGUN and state.turn is not None
+
+
+def is_to_stop(state: SessionState, call: Call) -> bool:
+    """Whether somebody wants a call that began, or all that is under way, to stop."""
+    alone = call.cancel_seq or call.status == CALL_CANCELLING
+    return bool(alone) or asked_to_stop(state) is not None or is_interrupted(state)
 
 
 def _call(
     state: SessionState, call: Call, policy: RecoveryPolicy, *, tired: bool
 ) -> list[PlannedAction]:
-    if _is_off(state, call):
+    if is_off(state, call):
         return [CloseCall(call.call_id)]
     if call.status in (CALL_BACKGROUND, CALL_WAITING):
         return []  # its handle, or its request, is in the plan
@@ -262,10 +268,8 @@ def _call(
         return _not_begun(state, call, policy)
     if call.effect == RECONCILABLE:
         return [Reconcile(call.call_id, call.attempt, call.operation_id, call.start_by_at)]
-    stopped = call.cancel_seq or call.status == CALL_CANCELLING
-    repeatable = call.effect in SAFE_TO_REPEAT and not stopped
-    asked = asked_to_stop(state)
-    may_go_on = state.turn is not None and not tired and asked is None
+    repeatable = call.effect in SAFE_TO_REPEAT and not is_to_stop(state, call)
+    may_go_on = state.turn is not None and not tired
     if repeatable and may_go_on and call.attempt < policy.attempts_max:
         attempt, operation_id = call.attempt + 1, call.operation_id
         return [Retry(call.call_id, attempt, operation_id, call.start_by_at)]

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 from foldline.processors.log import Lease, Log, SessionSummary
+from foldline.projections.recovery import is_off
 from foldline.schemas.state import (
     MIRRORED,
     RUNNING,
     SUSPENDED,
     WAITING_APPROVAL,
+    PendingRequest,
     SessionState,
 )
 
@@ -188,5 +190,11 @@ def park_question(epoch: int) -> str:
 def is_answered(state: SessionState) -> bool:
     """Whether recovery parked the session, and a person has answered since."""
     parked = state.phase == SUSPENDED and state.reason.startswith(PARKED)
-    waits = any(name.startswith(PARK_QUESTION) for name in state.requests)
-    return parked and not waits
+    return parked and not any(_waits(state, each) for each in state.requests.values())
+
+
+def _waits(state: SessionState, request: PendingRequest) -> bool:
+    """Whether a request keeps a session parked; who cancels its call has answered it."""
+    call = state.calls.get(request.call_id)
+    off = call is not None and is_off(state, call)
+    return request.request_id.startswith(PARK_QUESTION) and not off

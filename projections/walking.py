@@ -164,7 +164,7 @@ class Walk:
                 for block in blocks:
                     if block.kind == "tool_call" and block.call_id:
                         item.parts.append(Part("call", call_id=block.call_id))
-                    else:
+                    elif block.kind != "call":  # never shown of a model; so it stays
                         item.parts.extend(self._pieces.parts((block,)))
             case _:
                 pass

@@ -3,7 +3,7 @@
 import gzip
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -17,11 +17,16 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Receiver:
-    """What came in. `statuses` are answered first, one for each request."""
+    """What came in. `statuses` are answered first, one for each request.
+
+    `answer` is the body in the place of OTLP's own, `answer_headers` go with each.
+    """
 
     url: str = ""
     statuses: list[int] = field(default_factory=list[int])
     rejects: int = 0
+    answer: bytes | None = None
+    answer_headers: dict[str, str] = field(default_factory=dict[str, str])
     requests: list[ExportTraceServiceRequest] = field(
         default_factory=list[ExportTraceServiceRequest]
     )
@@ -63,10 +68,14 @@ def receiving(*, port: int = 0) -> Generator[Receiver]:
             status = receiver.statuses.pop(0) if receiver.statuses else 200
             found = self.path == "/v1/traces"
             answer = receiver.take(body) if status == 200 and found else b""
+            answer = answer if receiver.answer is None else receiver.answer
             self.send_response(status if found else 404)
-            self.send_header("content-length", str(len(answer)))
+            headers = {"content-length": str(len(answer))} | receiver.answer_headers
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(answer)
+            with suppress(OSError):  # a sender need not read it all
+                self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             del format, args

@@ -31,7 +31,6 @@ EVERY_MIN_MS = 50
 FOLLOW_RETRY_FOR_MS = 5_000
 """For how long --follow tries to send before it says that it cannot, and begins again."""
 
-HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 SERVICE = "OTEL_SERVICE_NAME"
 
 _STYLES = {"OK": "green", "ERROR": "red", "UNSET": "dim"}
@@ -143,9 +142,15 @@ def _sender(
     from importlib.metadata import version
 
     from foldline.projections.otlp import Encoder
-    from foldline.projections.otlp_sender import RETRY_FOR_MS, OtlpSender, headers_of
+    from foldline.projections.otlp_sender import (
+        HEADERS,
+        RETRY_FOR_MS,
+        OtlpSender,
+        headers_of,
+    )
 
-    service = os.environ.get(SERVICE) or "foldline"
+    named = os.environ.get(SERVICE) or "foldline"
+    service = named.encode("utf-8", "replace").decode()  # it may be no UTF-8
     encoder = Encoder(names, service=service, version=version("foldline"))
     headers = headers_of(os.environ.get(HEADERS, ""))
     sender = OtlpSender(
@@ -173,21 +178,24 @@ def _export(
     """Send what is new of every session, once or until told to stop."""
     from threading import Event  # late: --help does without
 
+    from foldline.projections.otlp_sender import shown
+
     stop = Event()
     sending = _sender(url, names, stop.wait, follows=follow_ms > 0)
+    told_url = shown(url)
     with context.reading() as log, sending as sender:
         exporter = _exporter(
             context, log, sender, names, content=content, on_session=health.goes_on
         )
         if not follow_ms:
             swept = exporter.export(as_it_stands=True)
-            _tell(context.out, swept, url)
+            _tell(context.out, swept, told_url)
             return NO if swept.refused else OK
 
         def tell(swept: "Swept", trouble: "FoldlineError | None") -> None:
             health.turned(*([str(trouble)] if trouble is not None else []))
             if swept.sent.spans or swept.lost or swept.refused:
-                _tell(context.out, swept, url)
+                _tell(context.out, swept, told_url)
             if trouble is not None and trouble.retryable:
                 context.out.remark(clean_line(f"{trouble}; trying again"))
             context.out.flush()
@@ -245,8 +253,10 @@ def _tell(out: "Output", swept: "Swept", url: str) -> None:
 
 def _told(sent: "Sent", url: str) -> str:
     """What became of some spans, in words."""
+    from foldline.projections.otlp_sender import shown  # late: --help does without
+
     refused = f", {sent.rejected:,} not taken: {sent.reason}" if sent.rejected else ""
-    return clean_line(f"{sent.spans:,} spans sent to {url}{refused}")
+    return clean_line(f"{sent.spans:,} spans sent to {shown(url)}{refused}")
 
 
 def _print_json(out: "Output", spans: "list[Span]") -> None:

@@ -54,6 +54,18 @@ def test_json_is_one_span_a_line(run: Run) -> None:
     assert spans == run("trace", "open-1", "--json").lines()
 
 
+def test_a_receivers_password_is_in_no_output(
+    run: Run, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "no \udcff UTF-8")
+    url = receiver.url.replace("://", "://user:hidden@")
+    for words in (("open-1",), ("--all",), ("--all", "--json")):
+        done = run("trace", *words, "--otlp", url)
+        assert done.code == 0
+        assert receiver.url in done.out + done.err
+        assert "hidden" not in done.out + done.err
+
+
 def test_a_session_is_sent_to_a_receiver(run: Run, receiver: Receiver) -> None:
     first = run("trace", "open-1", "--otlp", receiver.url, "--json")
     assert first.code == 0

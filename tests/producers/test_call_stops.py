@@ -55,6 +55,18 @@ async def only_call(owned: OwnedSession) -> str:
     return call_id
 
 
+async def stop(log: FaultyLog, owned: OwnedSession, how: str) -> str:
+    """Somebody wants the call, the turn or the session stopped, or the agent to look up."""
+    if how == "STEERING":
+        async with client(log) as person:
+            await (await person.open("s")).steer("use nix")
+        return "interrupted by steering"
+    target_id = await only_call(owned) if how == "CALL" else None
+    async with client(log) as person:
+        await (await person.open("s")).cancel(WHY, target=how, target_id=target_id)
+    return WHY
+
+
 # --- by who runs it ------------------------------------------------------------------
 
 
@@ -205,6 +217,34 @@ async def test_what_may_be_repeated_is_not_once_it_was_cancelled(effect: str) ->
         assert (await one(owned, ToolExecutionStarted)).attempt == 1
 
 
+@pytest.mark.parametrize("effect", ["READ_ONLY", "IDEMPOTENT"])
+@pytest.mark.parametrize("how", ["CALL", "TURN", "SESSION", "STEERING"])
+async def test_what_was_to_stop_before_its_recovery_is_not_repeated(
+    how: str, effect: str
+) -> None:
+    """Nobody knows whether it happened, and nobody waits for it: the model is told."""
+    tool = Charge(effect)
+    async with crashed(tool) as (owned, log):
+        await stop(log, owned, how)
+        assert (await owned.recover(tool.toolbox)).unknown == 1
+        assert await count(owned, "ToolExecutionStarted") == 1
+        assert tool.done == []
+
+
+async def test_a_stop_while_recovery_waits_for_the_old_owner_keeps_it_from_repeating() -> (
+    None
+):
+    """It had planned to; what was recorded before the new attempt counts."""
+    tool = Charge("IDEMPOTENT")
+    async with crashed(tool, start_by_ms=1_000) as (owned, log):
+        recovering = asyncio.create_task(owned.recover(tool.toolbox))
+        await until(owned, "SessionResumed")
+        await stop(log, owned, "CALL")
+        assert (await recovering).unknown == 1
+        assert await count(owned, "ToolExecutionStarted") == 1
+        assert tool.done == []
+
+
 async def test_a_call_that_was_cancelled_while_nobody_had_it_is_closed() -> None:
     """It never began; the model is told why."""
     tool = Charge("UNSAFE")
@@ -217,18 +257,6 @@ async def test_a_call_that_was_cancelled_while_nobody_had_it_is_closed() -> None
         async with await owned.resume_turn() as turn:
             assert await turn.open_calls() == []
             assert WHY in await shown_last(turn)
-
-
-async def stop(log: FaultyLog, owned: OwnedSession, how: str) -> str:
-    """Somebody wants the call, the turn or the session stopped, or the agent to look up."""
-    if how == "STEERING":
-        async with client(log) as person:
-            await (await person.open("s")).steer("use nix")
-        return "interrupted by steering"
-    target_id = await only_call(owned) if how == "CALL" else None
-    async with client(log) as person:
-        await (await person.open("s")).cancel(WHY, target=how, target_id=target_id)
-    return WHY
 
 
 @pytest.mark.parametrize("how", ["CALL", "TURN", "SESSION", "STEERING"])

@@ -160,17 +160,19 @@ async def test_a_budget_is_kept_by_the_count_of_its_model() -> None:
     counter.load()
     policy = ContextPolicy("small", budget_tokens=1_000)
     over: list[int] = []
+    tokens = 0
     async with connect("memory:") as client:
         owned = await client.create(agent="a", policy=policy)
         for number in range(5):
             async with owned.turn("word " * 100 * (1 + (number == 4))) as turn:
                 context = await turn.context()
                 over.append(owned.over_budget_tokens)
-                usage = Usage(input_tokens=2 * context_tokens(context, counter))
+                tokens = context_tokens(context, counter)
+                usage = Usage(input_tokens=2 * tokens)
                 async with turn.model_call(context, model="m") as call:
                     answer = ModelResponse(parts=(text_block("ok"),), usage=usage)
                     await call.complete(answer)
-        tokens = context_tokens(context, counter)
+
     assert (over[:4], over[4]) == ([0] * 4, tokens - 500)
 
 

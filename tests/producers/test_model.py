@@ -84,6 +84,14 @@ def test_an_anthropic_message_keeps_signed_reasoning_and_what_it_does_not_know()
     assert response.usage.cache_write_input_tokens == 2
 
 
+def test_thinking_that_was_cut_before_its_signature_has_none() -> None:
+    """A stream begins it with an empty one."""
+    cut = {"type": "thinking", "thinking": "", "signature": ""}
+    (part,) = from_anthropic({"model": "m", "content": [cut]}).parts
+    assert isinstance(part, Block)
+    assert part.signature is None
+
+
 RESPONSE: dict[str, Any] = {
     "id": "resp",
     "model": "gpt-x-2026-01-01",

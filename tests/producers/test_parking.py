@@ -10,6 +10,7 @@ from foldline.producers.policies import ApprovalLimits
 from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.session import View
 from foldline.producers.tools import Tool, Toolbox, ToolContext, Waiting
+from foldline.projections.resuming import ResumePolicy
 from foldline.schemas.state import SUSPENDED
 from tests.harness import QUICK, memory, model_says
 
@@ -19,17 +20,22 @@ def tell(arguments: dict[str, Any], context: ToolContext) -> str:
     return f"{arguments}{context.attempt}"
 
 
-async def granted(view: View, request_id: str) -> None:
+async def granted(view: View, waiting: Waiting) -> None:
     """A person says yes."""
-    await view.grant(request_id)
+    await view.grant(waiting.request_id)
 
 
-async def denied(view: View, request_id: str) -> None:
+async def denied(view: View, waiting: Waiting) -> None:
     """A person says no."""
-    await view.deny(request_id, "no")
+    await view.deny(waiting.request_id, "no")
 
 
-@pytest.mark.parametrize("answer", [granted, denied])
+async def cancelled(view: View, waiting: Waiting) -> None:
+    """A person does not want the call any more."""
+    await view.cancel("no more", target="CALL", target_id=waiting.call.call_id)
+
+
+@pytest.mark.parametrize("answer", [granted, denied, cancelled])
 async def test_recovery_takes_a_parked_session_up_once_its_request_is_answered(
     answer: Any,
 ) -> None:
@@ -45,11 +51,13 @@ async def test_recovery_takes_a_parked_session_up_once_its_request_is_answered(
         )
         assert isinstance(waiting, Waiting)
         assert turn.parked
-        worker = RecoveryWorker(client, toolbox=tools)
+        worker = RecoveryWorker(client, toolbox=tools, pauses=ResumePolicy(pause_ms=0))
         assert (await worker.sweep()).actions == []
         assert (await owned.state()).status == SUSPENDED
-        await answer(await client.open("s"), waiting.request_id)
+        await answer(await client.open("s"), waiting)
         (action,) = (await worker.sweep()).actions
         assert action.action == "REOPENED"
+        assert (await owned.state()).epoch == 2
+        await worker.sweep()
         state = await owned.state()
-        assert (state.status, state.requests, state.epoch) == ("RUNNING", {}, 2)
+        assert (state.status, state.requests) == ("RUNNING", {})

@@ -71,7 +71,11 @@ class Charge:
 
 @asynccontextmanager
 async def crashed(
-    tool: Charge, log: FaultyLog | None = None, *, started: bool = True
+    tool: Charge,
+    log: FaultyLog | None = None,
+    *,
+    started: bool = True,
+    start_by_ms: int = SHORT.start_by_ms,
 ) -> AsyncGenerator[tuple[OwnedSession, FaultyLog]]:
     """A session whose owner is gone with a call of `charge` under way; taken over."""
     log = log or memory()
@@ -86,7 +90,7 @@ async def crashed(
                 call_id=call.call_id,
                 effect=declared.effect,
                 operation_id="op",
-                start_by_ms=SHORT.start_by_ms,
+                start_by_ms=start_by_ms,
             )
             await owned.append(start)
     async with connect(log, settings=SHORT) as other:

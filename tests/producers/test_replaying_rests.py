@@ -1,5 +1,6 @@
 """Between its turns a session is steered, or told to go on: a replay is, too."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -11,9 +12,11 @@ from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.owned import OwnedSession
 from foldline.producers.replay_inputs import Inputs
 from foldline.producers.replaying import replay
+from foldline.producers.session import View
+from foldline.producers.tools import PendingCall, Tool, Toolbox, ToolContext
 from foldline.producers.turn import Turn
 from foldline.projections.replay import HARNESS
-from tests.harness import FaultyLog, client, memory
+from tests.harness import FaultyLog, client, memory, until
 
 
 @pytest.fixture
@@ -147,3 +150,63 @@ async def test_a_subagent_has_ended_as_it_did(log: FaultyLog, end: str) -> None:
     assert (await replay(log, owned.session_id, again)).ok
     ended = {"complete": "COMPLETED", "fail": "FAILED", "cancel": "CANCELLED"}
     assert statuses == [ended[end]]
+
+
+async def _work(_arguments: dict[str, Any], _context: ToolContext) -> str:
+    """A tool that ends when it is told to."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def _stopped(view: View, call_id: str, how: str) -> None:
+    """A person wants the call, the turn or whatever goes on to stop."""
+    if how == "STEERING":
+        await view.steer("Look.")
+        return
+    target_id = call_id if how == "CALL" else None
+    await view.cancel("not that", target=how, target_id=target_id)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("how", ["CALL", "TURN", "STEERING"])
+async def test_a_harness_is_told_of_a_stop_what_it_was_told_then(
+    log: FaultyLog, how: str, begun: bool
+) -> None:
+    """Why, and whether all was to stop or one call alone."""
+    told: list[Any] = []
+    tools = Toolbox(Tool(_work, name="work", cancellable=True))
+
+    async def model(_context: Any) -> ModelResponse:
+        return ModelResponse.of("", ToolRequest("work"))
+
+    async def drive(turn: Turn, model: Any, run: Any) -> None:
+        context = await turn.context()
+        async with turn.model_call(context, model="m", provider="p") as call:
+            calls = await call.complete(await model(context))
+        (result,) = await run(turn, calls)
+        told.append((result.reason, turn.interrupted, turn.cancelled))
+
+    async def again(session: OwnedSession, inputs: Inputs) -> None:
+        for opening in inputs.turns():
+            async with session.turn(opening.blocks) as turn:
+                await drive(turn, inputs.model(model), lambda t, c: t.run_tools(c, tools))
+
+    async with client(log) as opened:
+        owned = await opened.create(agent="a")
+        view = await opened.open(owned.session_id)
+
+        async def run(turn: Turn, calls: list[PendingCall]) -> Any:
+            if not begun:
+                await _stopped(view, calls[0].call_id, how)
+                return await turn.run_tools(calls, tools)
+            running = asyncio.create_task(turn.run_tools(calls, tools))
+            await until(owned, "ToolExecutionStarted")
+            await _stopped(view, calls[0].call_id, how)
+            return await running
+
+        async with owned.turn("Work.") as turn:
+            await drive(turn, model, run)
+    report = await replay(log, owned.session_id, again)
+    assert report.ok, report.divergence
+    live, replayed = told
+    assert replayed == live

@@ -10,6 +10,7 @@ from foldline.projections.base import base_of, reaches_back
 from foldline.projections.building import build
 from foldline.projections.calls import (
     DENIED_TEXT,
+    NO_OUTPUT_TEXT,
     NOT_EXECUTED_TEXT,
     NOT_RUN_TEXT,
     UNKNOWN_TEXT,
@@ -27,6 +28,7 @@ from foldline.schemas.events import (
     CompactionCompleted,
     ConstraintSet,
     ContextCleared,
+    ContextPruned,
     GoalSet,
     HistoryRewound,
     InstructionsSet,
@@ -255,6 +257,53 @@ def test_empty_blocks_and_messages_are_not_shown() -> None:
         says("still here"),
     )
     assert shown(story.events) == [("user", "still here")]
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        Block(kind="reasoning", signature=""),
+        Block(kind="server_tool", opaque=""),
+        Block(kind="json", body=Blob(sha256=b"e" * 32, size=0, media_type="text/plain")),
+    ],
+)
+def test_what_holds_nothing_is_shown_nowhere(nothing: Block) -> None:
+    """Case B06: an answer cut while it thinks has an empty signature, others a file."""
+    story = in_turn().given(
+        GoalSet(blocks=(nothing,)),
+        AssistantMessage(message_id="torn", blocks=(nothing,)),
+        UserMessage(message_id="u", blocks=(nothing, *text("go"))),
+        *asks_for("a", "b"),
+        start("a"),
+        start("b"),
+        ToolExecutionCompleted(call_id="a", output=(nothing,)),
+        done("b"),
+        ContextPruned(rule="r", targets=("b",), blocks=(nothing,)),
+    )
+    context = build(Sources(story.events, texts={b"e" * 32: ""}))
+    assert [line for message in context.messages for line in lines(message)] == [
+        ("user", "go"),
+        ("assistant", "a b"),
+        ("a", NO_OUTPUT_TEXT),
+        ("b", NO_OUTPUT_TEXT),
+    ]
+    cleared = story.given(ContextCleared()).events
+    assert build(Sources(cleared, texts={b"e" * 32: ""})).messages == ()
+
+
+@pytest.mark.parametrize("kind", ["call", "result"])
+def test_a_block_that_is_called_like_a_part_of_ours_is_none(kind: str) -> None:
+    """Anybody may steer with any kind of block; no session ends by it."""
+    block = Block(kind=kind, body="use nix")
+    story = in_turn().given(
+        AssistantMessage(message_id="m", blocks=(block, *text("so"))),
+        UserMessage(message_id="u", blocks=(block,)),
+        *asks_for("a"),
+        start("a"),
+        ToolExecutionCompleted(call_id="a", output=(block,)),
+    )
+    _, *told = shown(story.events)
+    assert told == [("user", "use nix"), ("assistant", "a"), ("a", "use nix")]
 
 
 def test_a_lone_surrogate_is_shown_as_the_replacement_character() -> None:

@@ -45,6 +45,7 @@ from tests.happenings import (
     running,
     session,
     start,
+    steer,
     timed_out,
     turn_ends,
     unknown,
@@ -169,6 +170,14 @@ def test_a_cancelled_call_that_may_have_happened_is_settled_and_not_repeated() -
     assert [type(action) for action in plan(asked)] == [Reconcile]
     unsafe = running(effect="UNSAFE").given(cancel("CALL", CALL))
     assert [type(action) for action in plan(unsafe)] == [MarkUnknown, AskPerson]
+
+
+def test_nothing_is_repeated_while_steering_wants_the_agent_to_look_up() -> None:
+    """It is shown first; steering for a later turn stops nothing."""
+    story = running(effect="IDEMPOTENT")
+    assert [type(action) for action in plan(story.given(steer()))] == [MarkUnknown]
+    later = running(effect="IDEMPOTENT").given(steer("NEXT_TURN"))
+    assert [type(action) for action in plan(later)] == [Retry]
 
 
 def test_nothing_is_repeated_for_a_turn_that_has_ended() -> None:

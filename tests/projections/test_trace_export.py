@@ -11,6 +11,7 @@ import pytest
 from foldline.errors import (
     FoldlineError,
     ReadUnavailableError,
+    SettingsError,
     SpansRefusedError,
     TraceExportError,
 )
@@ -18,7 +19,7 @@ from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
 from foldline.projections.otel_genai import GENAI_0_1
 from foldline.projections.otlp import BATCH_SPANS_MAX, Encoder
-from foldline.projections.otlp_sender import OtlpSender, headers_of
+from foldline.projections.otlp_sender import ANSWER_BYTES_MAX, OtlpSender, headers_of
 from foldline.projections.spans import Span, SpanRef
 from foldline.projections.trace_export import Swept, TraceExporter
 from foldline.projections.trace_positions import Position, TracePositions
@@ -179,6 +180,51 @@ def test_spans_that_a_receiver_did_not_take_are_said(
     receiver.rejects = 2
     sent = sender_to(receiver.url).send(spans_of(log, "open-1"))
     assert (sent.rejected, sent.reason) == (2, "too old")
+
+
+@pytest.mark.parametrize("status", [200, 503])
+@pytest.mark.parametrize(
+    ("headers", "answer"),
+    [
+        ({"content-encoding": "gzip"}, b"no gzip"),
+        ({"retry-after": "9" * 5_000}, b""),
+        ({}, bytes(4 * ANSWER_BYTES_MAX)),
+    ],
+)
+def test_no_words_of_an_answer_end_a_sender(
+    log: AuditableLog,
+    receiver: Receiver,
+    status: int,
+    headers: dict[str, str],
+    answer: bytes,
+) -> None:
+    write_open_session(log, "open-1")
+    receiver.statuses, receiver.answer_headers, receiver.answer = [status], headers, answer
+    spans = spans_of(log, "open-1")
+    assert sender_to(receiver.url).send(spans).spans == len(receiver.spans) == len(spans)
+
+
+def test_a_receiver_is_told_of_without_a_password_and_needs_a_host(
+    log: AuditableLog, receiver: Receiver
+) -> None:
+    write_open_session(log, "open-1")
+    url = receiver.url.replace("://", "://user:hidden@")
+    receiver.statuses = [401]
+    with pytest.raises(TraceExportError) as refused:
+        sender_to(url).send(spans_of(log, "open-1"))
+    assert receiver.headers[0]["authorization"].startswith("Basic ")
+    assert "hidden" not in str(refused.value)
+    for nowhere in ("http://", "http://:4318", "http://[::1"):
+        with pytest.raises(TraceExportError) as never:
+            sender_to(nowhere)
+        assert not never.value.retryable
+
+
+@pytest.mark.parametrize("text", ["key=%E2%82%AC", "key=a%0d%0aX-More: b", "a b=secret"])
+def test_a_header_that_http_does_not_have_is_refused_without_its_value(text: str) -> None:
+    with pytest.raises(SettingsError, match="printable ASCII") as refused:
+        headers_of(text)
+    assert text not in str(refused.value)
 
 
 def test_headers_for_a_receiver_are_read_as_opentelemetry_writes_them() -> None:
