@@ -111,7 +111,7 @@ def read_policies(path: Path, *, load: Load) -> tuple[Policy, ...]:
     """
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # no text, no TOML, or too deep
         raise SettingsError("policies", str(path), str(error)) from error
     problem = _problem_of_file(said)
     if problem:

@@ -2,12 +2,13 @@
 
 1. *Check*: it is an event that this foldline knows.
 2. *Clean*: lone surrogates become U+FFFD.
-3. *Lift* binary media out of data URLs, so that no text rule mangles it.
+3. *Lift* binary media out of data URLs, so that no text rule mangles it; what is text in
+   one is opened, so that every rule sees it.
 4. *Redact*: before the hash, before a blob, before the first durable byte. It fails
    closed: an event that the redactor could not judge is not recorded. A secret that
    begins in the record before is known by its beginning.
 5. *Hash* the arguments of a call as they will be stored.
-6. *Store* media, and bodies above the inline limit, as blobs.
+6. *Store* media, opened ones too, and bodies above the inline limit, as blobs.
 7. *Encode*.
 
 What was redacted is counted in a RedactionApplied that follows in the same batch.
@@ -50,6 +51,9 @@ TEXT = "text/plain; charset=utf-8"
 
 SMALLEST_INLINE_BYTES = 512
 """Where making an event smaller stops: what is still too large is answered TOO_LARGE."""
+
+_OPENED = "\0opened "
+"""What the media type of an opened medium begins with: no writer's does."""
 
 _MEDIA_KINDS = frozenset({"image", "file", "audio", "video"})
 
@@ -127,6 +131,7 @@ class Preparer:
         media: dict[bytes, bytes] = {}
         event = _each_block(event, lambda block: _lift_media(block, media))
         event, counts = self._redacted(draft.envelope, event)
+        event = _each_block(event, lambda block: _closed(block, media))
         event = _hashed(event)
         for data in media.values():
             self.blobs.put(data)
@@ -284,7 +289,10 @@ def _mapped(value: object, kind: type, change: Callable[..., object]) -> object:
 
 
 def _lift_media(block: Block, media: dict[bytes, bytes]) -> Block:
-    """3. A data URL of an image or file becomes a Blob over its decoded bytes."""
+    """3. A data URL of an image or file becomes a Blob over its decoded bytes.
+
+    Bytes that are text are opened first: a secret in them is one like any other.
+    """
     body = block.body
     if block.kind not in _MEDIA_KINDS or not isinstance(body, str):
         return block
@@ -296,10 +304,35 @@ def _lift_media(block: Block, media: dict[bytes, bytes]) -> Block:
     except (binascii.Error, ValueError):
         return block  # no base64 after all: kept as the text that it is
     media_type = block.media_type or head[len("data:") : -len(";base64")]
+    text = _text_in(data)
+    if text is not None:
+        opened = {"body": text, "media_type": _OPENED + media_type}
+        return block.model_copy(update=opened)
+    blob = _blob_of(data, media_type, media)
+    return block.model_copy(update={"body": blob, "media_type": media_type})
+
+
+def _text_in(data: bytes) -> str | None:
+    """The text that bytes are; None for what is binary."""
+    try:
+        return None if b"\0" in data else data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _closed(block: Block, media: dict[bytes, bytes]) -> Block:
+    """6. An opened medium becomes a Blob, of what the rules left of its text."""
+    media_type = (block.media_type or "").removeprefix(_OPENED)
+    if media_type == (block.media_type or "") or not isinstance(block.body, str):
+        return block
+    blob = _blob_of(block.body.encode(), media_type, media)
+    return block.model_copy(update={"body": blob, "media_type": media_type})
+
+
+def _blob_of(data: bytes, media_type: str, media: dict[bytes, bytes]) -> Blob:
     sha256 = hashlib.sha256(data).digest()
     media[sha256] = data
-    blob = Blob(sha256=sha256, size=len(data), media_type=media_type)
-    return block.model_copy(update={"body": blob, "media_type": media_type})
+    return Blob(sha256=sha256, size=len(data), media_type=media_type)
 
 
 def _hashed(event: KnownEvent) -> KnownEvent:

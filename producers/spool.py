@@ -9,6 +9,7 @@ load.
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -155,7 +156,10 @@ def read(folder: Path, record_id: str) -> Spooled | None:
         FileNotFoundError: somebody took it away.
         OSError: it cannot be read.
     """
-    data = (folder / f"{record_id}{SUFFIX}").read_bytes()
+    path = folder / f"{record_id}{SUFFIX}"
+    if not _can_end(path.stat().st_mode):
+        return None
+    data = path.read_bytes()
     try:
         fields: Any = json.loads(data)
         return (
@@ -163,6 +167,11 @@ def read(folder: Path, record_id: str) -> Spooled | None:
         )
     except (ValueError, TypeError, RecursionError):
         return None
+
+
+def _can_end(mode: int) -> bool:
+    """Whether reading comes to an end: a pipe or a device may keep its reader for ever."""
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _checked(fields: dict[str, Any]) -> Spooled | None:

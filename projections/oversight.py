@@ -14,6 +14,7 @@ history says `foldline.projections.backtest`.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 from foldline.errors import PolicyRuleError
@@ -253,8 +254,9 @@ class Watching:
     def _judged(self, number: int, recorded: Recorded) -> Finding | None:
         rule = self._rules[number]
         try:
-            wishes = tuple(rule.judge(self._seen[number], recorded))
-        except Exception as error:  # whatever a user's rule raises
+            judged = rule.judge(self._seen[number], recorded)
+            wishes = tuple(islice(judged, WISHES_MAX + 1))  # it may be endless
+        except (Exception, SystemExit) as error:  # whatever a user's rule raises
             reason = f"{type(error).__name__}: {error}"
             raise _failed(rule, recorded, reason) from error
         if not wishes or self._heard[number] >= FINDINGS_MAX:

@@ -50,6 +50,19 @@ def test_a_record_of_wrong_types_is_set_aside_and_the_others_go_on(
     assert len(list(spool_of(harness.url).glob("*.refused"))) == 1
 
 
+def test_a_pipe_among_the_records_is_set_aside_and_keeps_no_mirror_waiting(
+    harness: Harness,
+) -> None:
+    harness.write(harness.script.user("hello"))
+    harness.hook("Notification")
+    os.mkfifo(spool_of(harness.url) / f"pipe{spool.SUFFIX}")
+    harness.follower.go()
+    assert [one.hook for one in harness.hooks()] == ["Notification"]
+    assert [path.name for path in spool_of(harness.url).glob("*.refused")] == [
+        "pipe.refused"
+    ]
+
+
 @pytest.mark.parametrize(
     "path", ["/", ".", "x" * 300, "a\0b", "\ud800", "/" + "d/" * 3_000, "loop/x.jsonl"]
 )

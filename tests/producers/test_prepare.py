@@ -158,6 +158,27 @@ def test_binary_media_is_a_blob_over_its_decoded_bytes_whatever_its_size() -> No
     assert blobs.get(blob.sha256) == data
 
 
+@pytest.mark.parametrize("kind", ["file", "image", "audio", "video"])
+def test_a_secret_in_a_document_that_is_text_is_redacted_before_it_is_a_blob(
+    kind: str,
+) -> None:
+    """Base64 is how documents are sent, and no reason to store what they say."""
+    blobs = MemoryBlobs(max_bytes=1_000_000)
+    text = '{"note": "SECRET", "ü": 1}\n'
+    encoded = base64.b64encode(text.encode()).decode()
+    block = Block(kind=kind, body=f"data:application/json;base64,{encoded}")
+    prepared = prepare(message(block), blobs)
+    blob = body_of(prepared[0])
+    assert isinstance(blob, Blob)
+    stored = blobs.get(blob.sha256)
+    assert stored.decode() == text.replace("SECRET", "‹x›")
+    assert (blob.media_type, blob.size) == ("application/json", len(stored))
+    event = prepared[0].event
+    assert isinstance(event, UserMessage)
+    assert event.blocks[0].media_type == "application/json"
+    assert prepared[1].envelope.event_id != prepared[0].envelope.event_id
+
+
 def test_a_data_url_that_is_none_stays_the_text_that_it_is() -> None:
     """Not every image is well-formed."""
     body = "data:image/png;base64,not base64!"

@@ -167,10 +167,10 @@ async def _stopped(view: View, call_id: str, how: str) -> None:
     await view.cancel("not that", target=how, target_id=target_id)
 
 
-@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("when", ["before it begins", "while it runs"])
 @pytest.mark.parametrize("how", ["CALL", "TURN", "STEERING"])
 async def test_a_harness_is_told_of_a_stop_what_it_was_told_then(
-    log: FaultyLog, how: str, begun: bool
+    log: FaultyLog, how: str, when: str
 ) -> None:
     """Why, and whether all was to stop or one call alone."""
     told: list[Any] = []
@@ -186,17 +186,20 @@ async def test_a_harness_is_told_of_a_stop_what_it_was_told_then(
         (result,) = await run(turn, calls)
         told.append((result.reason, turn.interrupted, turn.cancelled))
 
+    async def rerun(turn: Turn, calls: list[PendingCall]) -> Any:
+        return await turn.run_tools(calls, tools)
+
     async def again(session: OwnedSession, inputs: Inputs) -> None:
         for opening in inputs.turns():
             async with session.turn(opening.blocks) as turn:
-                await drive(turn, inputs.model(model), lambda t, c: t.run_tools(c, tools))
+                await drive(turn, inputs.model(model), rerun)
 
     async with client(log) as opened:
         owned = await opened.create(agent="a")
         view = await opened.open(owned.session_id)
 
         async def run(turn: Turn, calls: list[PendingCall]) -> Any:
-            if not begun:
+            if when == "before it begins":
                 await _stopped(view, calls[0].call_id, how)
                 return await turn.run_tools(calls, tools)
             running = asyncio.create_task(turn.run_tools(calls, tools))

@@ -298,7 +298,7 @@ def test_a_block_that_is_called_like_a_part_of_ours_is_none(kind: str) -> None:
     story = in_turn().given(
         AssistantMessage(message_id="m", blocks=(block, *text("so"))),
         UserMessage(message_id="u", blocks=(block,)),
-        *asks_for("a"),
+        *asks_for("a", message="n"),
         start("a"),
         ToolExecutionCompleted(call_id="a", output=(block,)),
     )
