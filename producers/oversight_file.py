@@ -66,6 +66,9 @@ Load = Callable[[str], Any]
 
 DEFAULT_POLICY = "default"
 
+VERSION_MAX = 2**31 - 1
+"""The highest version of a rule: an event has no room for a higher one."""
+
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "action": (NONE, STEER, CANCEL),
@@ -207,10 +210,11 @@ def _made(maker: Any, options: object) -> Any:
 
 
 def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        problem = "version is a number from 1 on"
-        raise _MeaninglessError(problem)
-    return value
+    whole = not isinstance(value, bool)
+    if whole and isinstance(value, int) and 1 <= value <= VERSION_MAX:
+        return value
+    problem = f"version is a number from 1 on, to {VERSION_MAX}"
+    raise _MeaninglessError(problem)
 
 
 # --- our own rules -------------------------------------------------------------------

@@ -1,7 +1,10 @@
-from tests.processors.test_fleet import *
+import urllib.request, json
+from tests.processors.test_fleet import fleet, go_round, loops_of, text_of, running_worker, wait_until, open_log, find_drift, MakeLog
+import pytest
+pytestmark = [pytest.mark.kafka]
 import urllib.error, urllib.parse
-def test_it(make_log: MakeLog) -> None:
-    log=make_log(partitions=2)
+def test_it(make_fresh_log: MakeLog) -> None:
+    log=make_fresh_log(partitions=2)
     with running_worker(log), fleet(log,place='f1') as a, fleet(log,place='f2') as b:
         u=[a.wait_ready(),b.wait_ready()]
         c=open_log(log.url,settings=log.settings)

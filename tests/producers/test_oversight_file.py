@@ -151,6 +151,8 @@ MEANINGLESS = {
     f'{RULE}kind = "loop"\naction = "kill"': "action is one of none, steer, cancel",
     f'{RULE}kind = "loop"\nmessage = 1': "message is a text",
     f'{RULE}kind = "loop"\nversion = 0': "version is a number from 1 on",
+    f'{RULE}kind = "loop"\nversion = 2147483648': "from 1 on, to 2147483647",
+    f"rule = {'[' * 20_000}": "maximum recursion depth",
     f'{RULE}use = "mine:number"': "is no function (seen, recorded)",
     f'{RULE}use = "mine:Counting"': "is no function (seen, recorded)",
     f'{RULE}use = "mine:quiet"\ntools = 1': "'tools' means nothing here",

@@ -1,6 +1,6 @@
 """Rules over events: what each says, once, under ids that follow from the events."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -286,6 +286,23 @@ def test_a_rule_that_fails_says_where_and_the_others_go_on() -> None:
     assert list(watching.failures) == [0]
     error = watching.failures[0]
     assert str(error).startswith("rule 'bad' failed at seq 1 of session: KeyError")
+    assert heard == found(story, Rule("mine", judge_messages))
+
+
+def test_a_rule_that_wants_without_end_or_exits_takes_nothing_with_it() -> None:
+    def endless(_seen: Seen, _recorded: Recorded) -> Iterator[Wish]:
+        while True:
+            yield violation("again")
+
+    def leaves(_seen: Seen, _recorded: Recorded) -> Sequence[Wish]:
+        raise SystemExit(0)
+
+    story = h.in_turn().given(h.user("a"))
+    without_end = Rule("endless", endless)  # type: ignore[arg-type]
+    rules = Rule("leaves", leaves), Rule("mine", judge_messages)
+    watching, heard = watched(story, without_end, *rules)
+    assert "wants more than" in str(watching.failures[0])
+    assert "SystemExit" in str(watching.failures[1])
     assert heard == found(story, Rule("mine", judge_messages))
 
 
