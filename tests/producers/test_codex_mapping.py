@@ -191,7 +191,7 @@ def test_what_the_provider_runs_itself_is_part_of_the_answer(
             {"after_ms": 1000, "stop_confirmed": False},
         ),
         (
-            "Exit code: 124\nWall time: 1 seconds\nOutput:\ncommand timed out after 9 ms\nx",
+            "Exit code: 124\nWall time: 1 s\nOutput:\ncommand timed out after 9 ms\nx",
             ToolExecutionTimedOut,
             {"after_ms": 9, "stop_confirmed": True},
         ),
