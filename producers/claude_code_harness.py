@@ -129,7 +129,7 @@ def _pruned(scribe: Scribe) -> None:
     event = ContextPruned(
         rule="microcompact",
         tokens_saved=as_count(metadata.get("tokensSaved")),
-        targets=tuple(calls.get(item, item) for item in ids if item),
+        targets=tuple(calls.get(item) or item for item in ids if item),
     )
     scribe.write(MAIN, event, HARNESS)
 

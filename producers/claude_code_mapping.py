@@ -3,8 +3,8 @@
 Which session, branch and parent it has, whether it is a copy or noise, and its facts.
 """
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from foldline.processors.anomalies import MISSING_PARENT_ID
 from foldline.producers.claude_code_harness import (
@@ -29,6 +29,7 @@ from foldline.producers.identity import derived_id
 from foldline.producers.importing import ImportReport, Piece
 from foldline.producers.json_fields import ID_MAX, as_object, as_text, canonical_json
 from foldline.producers.mirror import Mirror
+from foldline.producers.overflow import Overflow, Remembered
 from foldline.producers.prepare import Draft
 from foldline.schemas.blocks import json_block, text_block
 from foldline.schemas.envelope import INFERRED, Envelope
@@ -57,17 +58,24 @@ AGENT_SESSION = "agent-"
 """How the id of a session begins that a subagent has in a file of its own."""
 
 
-@dataclass(slots=True)
+class _Asked(NamedTuple):
+    """How many calls of one id are open, and whether one of them has a result."""
+
+    open: int = 0
+    closed: bool = False
+
+
 class _Counts:
     """Calls and results as the records hold them, whatever becomes of these."""
 
-    calls: int = 0
-    results: int = 0
-    orphans: int = 0
-    duplicates: int = 0
-    compactions: int = 0
-    open: Counter[str] = field(default_factory=Counter[str])
-    closed: set[str] = field(default_factory=set[str])
+    def __init__(self, overflow: Overflow) -> None:
+        self.calls = 0
+        self.results = 0
+        self.orphans = 0
+        self.duplicates = 0
+        self.compactions = 0
+        self.open = 0
+        self._asked = Remembered(_Asked, overflow)
 
     def take(self, record: Record) -> None:
         """Count a record, copies included."""
@@ -75,24 +83,29 @@ class _Counts:
             self.compactions += 1
         for block in record.blocks:
             if block.get("type") == "tool_use" and block.get("id"):
-                self.calls += 1
-                self.open[str(block["id"])] += 1
+                self._call(str(block["id"]))
             elif block.get("type") == "tool_result" and block.get("tool_use_id"):
                 self._result(str(block["tool_use_id"]))
 
+    def _call(self, call: str) -> None:
+        self.calls += 1
+        self.open += 1
+        asked = self._asked.get(call) or _Asked()
+        self._asked[call] = asked._replace(open=asked.open + 1)
+
     def _result(self, call: str) -> None:
         self.results += 1
-        if self.open[call] > 0:
-            self.open[call] -= 1
-            self.closed.add(call)
-        elif call in self.closed:
+        asked = self._asked.get(call) or _Asked()
+        if asked.open > 0:
+            self.open -= 1
+            self._asked[call] = _Asked(asked.open - 1, closed=True)
+        elif asked.closed:
             self.duplicates += 1
         else:
             self.orphans += 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(NamedTuple):
     """A record that was read, and the fact that stands for it."""
 
     event_id: str | None
@@ -119,11 +132,12 @@ class Mapping:
         self._report = report
         self._stream = stream
         self._session = first_session
-        self._counts = _Counts()
+        self._overflow = Overflow()
+        self._counts = _Counts(self._overflow)
         self._threads: dict[str, Thread] = {}
-        self._seen: dict[str, _Seen] = {}
-        self._digests: set[bytes] = set()
-        self._occurred: Counter[bytes] = Counter()
+        self._seen = Remembered(_Seen, self._overflow)
+        self._digests = Remembered(bool, self._overflow)
+        self._occurred = Remembered(int, self._overflow)
         self._agent_calls: dict[str, str] = {}
 
     def take(self, piece: Piece) -> None:
@@ -162,7 +176,7 @@ class Mapping:
         counts = self._counts
         self._report.tool_calls = counts.calls
         self._report.tool_results = counts.results
-        self._report.open_tool_calls = sum(counts.open.values())
+        self._report.open_tool_calls = counts.open
         self._report.orphan_results = counts.orphans
         self._report.duplicate_results = counts.duplicates
         self._report.compactions = counts.compactions
@@ -196,7 +210,7 @@ class Mapping:
         """Whether its id was seen with equal content, be it the first of that id or not."""
         digest = record.content_digest()  # the id is part of it
         seen = digest in self._digests
-        self._digests.add(digest)
+        self._digests[digest] = True
         return seen
 
     # --- where a record belongs ------------------------------------------------------
@@ -230,15 +244,16 @@ class Mapping:
     ) -> Scribe:
         thread = self._threads.get(session_id)
         if thread is None:
-            thread = Thread(session_id, child=_is_child(session_id))
+            thread = Thread(session_id, self._overflow, child=_is_child(session_id))
             thread.cwd = as_text(record.fields.get("cwd"))
             self._threads[session_id] = thread
         key = record.uuid
         if again or not key:
             # Nothing tells it from others but its bytes, and which one of these it is.
             sha256 = record.piece.sha256
-            key = f"{sha256.hex()}:{self._occurred[sha256]}"
-            self._occurred[sha256] += 1
+            before = self._occurred.get(sha256) or 0
+            key = f"{sha256.hex()}:{before}"
+            self._occurred[sha256] = before + 1
         return Scribe(record, thread, key, self._stream, parent_event_id, branch)
 
     # --- what becomes of it ----------------------------------------------------------

@@ -105,7 +105,7 @@ def _failed_call(scribe: Scribe, message_id: str) -> None:
 
 
 def _model_said(scribe: Scribe, message_id: str, model: str) -> None:
-    message = scribe.thread.messages.setdefault(message_id, Message())
+    message = scribe.thread.messages.get(message_id) or Message()
     _used(scribe, message, message_id, model)
     first = message.blocks
     said: list[Block] = []
@@ -126,6 +126,7 @@ def _model_said(scribe: Scribe, message_id: str, model: str) -> None:
         blocks=tuple(said),
     )
     message.parts += 1
+    scribe.thread.messages[message_id] = message
     scribe.write(MESSAGE, event, AGENT)
     for index, block in calls:
         _requested(scribe, message_id, index, block, BLOCKS + PER_BLOCK * (index - first))

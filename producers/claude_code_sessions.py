@@ -6,11 +6,12 @@ ids whatever stood before it.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from foldline.processors.anomalies import MISSING_PARENT_ID
 from foldline.producers.claude_code_records import SYSTEM, Record
 from foldline.producers.identity import derived_id
+from foldline.producers.overflow import Overflow, Remembered
 from foldline.producers.prepare import Draft
 from foldline.schemas.envelope import INFERRED, RECORDED, Actor, Envelope, Source
 from foldline.schemas.events import KnownEvent, TurnEnded, TurnStarted, Usage
@@ -83,6 +84,7 @@ class Thread:
     """One session: what its next records need to know of those before."""
 
     session_id: str
+    overflow: InitVar[Overflow]
     child: bool = False
     created: bool = False
     turn_id: str = ""
@@ -91,9 +93,9 @@ class Thread:
     permission_mode: str = ""
     compacted_seq: int = 0
     open_calls: dict[str, list[OpenCall]] = field(default_factory=dict[str, list[OpenCall]])
-    calls: dict[str, str] = field(default_factory=dict[str, str])
+    calls: Remembered[str] = field(init=False)
     """The last call id of each provider's id, open or not."""
-    messages: dict[str, Message] = field(default_factory=dict[str, Message])
+    messages: Remembered[Message] = field(init=False)
     queue: deque[Queued] = field(default_factory=deque[Queued])
     delivered: deque[str] = field(default_factory=lambda: deque[str](maxlen=64))
     """Texts that left the queue, for the attachments that say so again."""
@@ -103,6 +105,10 @@ class Thread:
     """The begins of the newest prompts, for the hooks that tell of them too."""
     handles: set[str] = field(default_factory=set[str])
     ended_handles: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self, overflow: Overflow) -> None:
+        self.calls = Remembered(str, overflow)
+        self.messages = Remembered(Message, overflow)
 
     def close_call(self, provider_call_id: str, callers: tuple[str, ...]) -> str | None:
         """Close an open call of a provider's id: its call id, or None if there is none.
