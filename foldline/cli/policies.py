@@ -156,12 +156,13 @@ def backtest(
         context: Where to read and write.
     """
     from foldline.cli.moments import moment_us  # late: --help does without
-    from foldline.errors import UNREADABLE
+    from foldline.errors import UNREADABLE, PolicyRuleError
     from foldline.projections.backtest import Backtest, try_rule
 
     chosen = _chosen(rule, rules, set_)
     since_us = moment_us("--since", since) if since else 0
     whole = Backtest()
+    code = OK
     show = context.out.progress()
     with context.reading() as log:
         rows = _rows(log, session, tenant, since_us)
@@ -172,7 +173,9 @@ def backtest(
             try:
                 events = read(row.session_id)
                 tried = try_rule(row.session_id, events, chosen, since_us=since_us)
-            except UNREADABLE as error:
+            except (*UNREADABLE, PolicyRuleError) as error:
+                if isinstance(error, PolicyRuleError):
+                    code = NO
                 context.out.remark(clean_line(f"{row.session_id} is left out: {error}"))
                 continue
             whole.count(tried)
@@ -181,7 +184,7 @@ def backtest(
                 show_hit(context.out, tried.hit)
     context.out.end_progress()
     show_whole(context.out, chosen, whole)
-    return OK
+    return code
 
 
 def _rows(
