@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from foldline.cli.moments import moment_us
-from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.testing import LogStory
 from foldline.testing.samples import created, started
