@@ -115,7 +115,9 @@ class Settings(BaseSettings):
     resend_max: int = Field(default=8, ge=0, le=1_000)
     """How often a client resends an append that got no answer."""
     batch_max: int = Field(default=500, ge=1, le=10_000)
-    """How many appends one transaction of a log takes at the most."""
+    """How many appends one transaction of a log on one machine takes at the most."""
+    worker_batch_max: int = Field(default=2_000, ge=1, le=10_000)
+    """The same of a worker's transaction: its commit costs as much as some 150 appends."""
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     topic_prefix: str = Field(default="foldline.", pattern=r"^[a-zA-Z0-9._-]{0,64}$")
     """What the names of a log's topics begin with."""

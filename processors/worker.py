@@ -119,7 +119,7 @@ class Worker:
         self.intake = Intake(
             self.consumer,
             topic=self._names.appends,
-            batch_max=setup.settings.batch_max,
+            batch_max=setup.settings.worker_batch_max,
             next_offset=self.assignment.next_offset,
             rewind=self.assignment.rewind,
             on_error=self._on_record_error,

@@ -338,6 +338,7 @@ def test_every_rule_that_the_texts_name_exists() -> None:
         ("open calls, subagents", f"{LIMITS['open_calls']} each"),
         ("appends under way per session", str(Settings().inflight_max)),
         ("appends in one transaction", str(Settings().batch_max)),
+        ("appends in one transaction of a worker", f"{Settings().worker_batch_max:,}"),
         ("resends of one append", str(Settings().resend_max)),
     ],
 )

@@ -31,7 +31,7 @@ def broker() -> Generator[Broker]:
 
 @pytest.fixture
 def make_fresh_log(broker: Broker, tmp_path: Path) -> Generator[MakeLog]:
-    """Makes new logs on the run's broker: `make_fresh_log(partitions=4, batch_max=10)`."""
+    """Makes new logs on the run's broker: `make_fresh_log(inflight_max=9)`."""
     made: list[FreshLog] = []
 
     def make(*, on: Broker = broker, **more: Any) -> FreshLog:

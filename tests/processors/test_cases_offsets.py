@@ -84,7 +84,7 @@ def test_a_kill_a_restart_and_one_worker_more_count_nothing_twice(
     make_fresh_log: MakeLog,
 ) -> None:
     """B47: after a kill, a rebalance or any restart the last records counted once more."""
-    log = make_fresh_log(partitions=2, batch_max=5, table_flush_ms=200)
+    log = make_fresh_log(partitions=2, worker_batch_max=5, table_flush_ms=200)
     feed = Feed(log, seed=47, sessions=3)
     feed.tell(30)
     feed.flush()

@@ -21,7 +21,7 @@ from tests.processors.restoring import assert_same, put, restored
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SETTINGS = {"partitions": 1, "snapshot_lag_events": 10, "batch_max": 10}
+SETTINGS = {"partitions": 1, "snapshot_lag_events": 10, "worker_batch_max": 10}
 
 CLEAN_S = 90
 """A stock broker's cleaner rests for 15 s when it has found nothing to do."""

@@ -22,7 +22,7 @@ from tests.processors.restoring import delete_records, put, restored
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SETTINGS = {"snapshot_lag_events": 40, "batch_max": 20}
+SETTINGS = {"snapshot_lag_events": 40, "worker_batch_max": 20}
 
 Told = tuple[FreshLog, Checked, Feed]
 
@@ -97,7 +97,7 @@ def tell(log: FreshLog, feed: Feed, count: int) -> None:
 def test_a_table_from_before_the_cut_loses_who_had_events_between(
     make_fresh_log: MakeLog,
 ) -> None:
-    log = make_fresh_log(partitions=1, batch_max=20)
+    log = make_fresh_log(partitions=1, worker_batch_max=20)
     feed = Feed(log, seed=12, sessions=20)
     tell(log, feed, 90)
     shutil.copytree(log.folder / "w1", log.folder / "half")

@@ -39,7 +39,7 @@ from tests.processors.restoring import assert_same, delete_records, put, restore
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SETTINGS = {"snapshot_lag_events": 30, "batch_max": 20}
+SETTINGS = {"snapshot_lag_events": 30, "worker_batch_max": 20}
 
 
 Told = tuple[FreshLog, Checked]

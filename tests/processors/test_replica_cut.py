@@ -36,7 +36,7 @@ def replica(log: FreshLog, folder: Path) -> Generator[ReplicaReads]:
 
 def told(make_fresh_log: MakeLog, folder: Path) -> tuple[FreshLog, Feed, Checked]:
     """A log that one replica has read to the half of it, and one whole."""
-    log = make_fresh_log(partitions=1, snapshot_lag_events=40, batch_max=20)
+    log = make_fresh_log(partitions=1, snapshot_lag_events=40, worker_batch_max=20)
     feed = Feed(log, seed=5, sessions=16)
     with running_worker(log) as worker:
         feed.tell(120)

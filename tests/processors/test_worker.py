@@ -44,7 +44,7 @@ def health_at(port: int) -> dict[str, str]:
 def test_every_append_is_answered_and_state_table_and_snapshots_agree(
     make_fresh_log: MakeLog, port: int
 ) -> None:
-    log = make_fresh_log(partitions=4, snapshot_lag_events=20, batch_max=20)
+    log = make_fresh_log(partitions=4, snapshot_lag_events=20, worker_batch_max=20)
     feed = Feed(log, seed=8)
     with running_worker(log, environment=health_at(port)) as worker:
         feed.tell(300)

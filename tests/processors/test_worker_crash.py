@@ -46,7 +46,7 @@ def test_a_worker_killed_at_any_step_loses_and_doubles_nothing(
     make_fresh_log: MakeLog, points: tuple[str, ...]
 ) -> None:
     log = make_fresh_log(
-        partitions=2, snapshot_lag_events=30, batch_max=20, table_flush_ms=200
+        partitions=2, snapshot_lag_events=30, worker_batch_max=20, table_flush_ms=200
     )
     feed = Feed(log, seed=len(points))
     feed.tell(60)

@@ -40,7 +40,7 @@ def failing(point: str, every: int) -> dict[str, str]:
 
 
 def test_aborted_batches_are_run_again_to_the_same_bytes(make_fresh_log: MakeLog) -> None:
-    log = make_fresh_log(partitions=2, batch_max=10, snapshot_lag_events=30)
+    log = make_fresh_log(partitions=2, worker_batch_max=10, snapshot_lag_events=30)
     feed = Feed(log, seed=1)
     feed.tell(200)
     faults = failing("CP_WORKER_BEFORE_OFFSETS", 2)
@@ -71,7 +71,7 @@ def test_a_worker_that_hangs_in_a_call_of_its_client_ends_and_the_next_one_goes_
 def test_a_lost_reply_to_a_commit_is_answered_by_a_restore(
     make_fresh_log: MakeLog,
 ) -> None:
-    log = make_fresh_log(partitions=2, batch_max=10)
+    log = make_fresh_log(partitions=2, worker_batch_max=10)
     feed = Feed(log, seed=2)
     feed.tell(100)
     faults = failing("CP_WORKER_AFTER_COMMIT", 4)
@@ -85,7 +85,7 @@ def test_a_lost_reply_to_a_commit_is_answered_by_a_restore(
 def test_a_worker_frozen_before_its_commit_is_fenced_when_it_wakes(
     make_fresh_log: MakeLog,
 ) -> None:
-    log = make_fresh_log(partitions=2, batch_max=20, transaction_timeout_ms=4_000)
+    log = make_fresh_log(partitions=2, worker_batch_max=20, transaction_timeout_ms=4_000)
     feed = Feed(log, seed=3)
     first = start_worker(log, name="w1", stop_at="CP_WORKER_AFTER_OFFSETS:3")
     try:
@@ -164,7 +164,7 @@ def test_the_classic_protocol_serves_where_the_brokers_have_no_other(
 def test_workers_that_come_and_go_lose_and_double_nothing(
     make_fresh_log: MakeLog,
 ) -> None:
-    log = make_fresh_log(partitions=4, batch_max=20, table_flush_ms=200)
+    log = make_fresh_log(partitions=4, worker_batch_max=20, table_flush_ms=200)
     feed = Feed(log, seed=13)
     chance = random.Random(13)
     workers = [start_worker(log, name="w0")]

@@ -105,7 +105,7 @@ def test_what_a_restore_folds_of_a_session_does_not_follow_its_length(
     make_fresh_log: MakeLog, port: int, events: int
 ) -> None:
     """The state by refold and by snapshot and tail are the same: that is the checker's."""
-    log = make_fresh_log(partitions=1, snapshot_lag_events=20, batch_max=20)
+    log = make_fresh_log(partitions=1, snapshot_lag_events=20, worker_batch_max=20)
     feed = Feed(log)
     assert resumes(log, feed, port, events=events) <= 20 + 2 * 20
 
@@ -113,7 +113,7 @@ def test_what_a_restore_folds_of_a_session_does_not_follow_its_length(
 @pytest.mark.storm
 @by_name
 def test_a_session_of_a_hundred_thousand_events(make_fresh_log: MakeLog, port: int) -> None:
-    log = make_fresh_log(partitions=1, snapshot_lag_events=500, batch_max=100)
+    log = make_fresh_log(partitions=1, snapshot_lag_events=500, worker_batch_max=100)
     feed = Feed(log)
     assert resumes(log, feed, port, events=100_000) <= 500 + 2 * 100
 
@@ -185,7 +185,7 @@ def test_log_time_of_a_session_never_goes_back_when_the_brokers_does(
     make_fresh_log: MakeLog,
 ) -> None:
     """The stamps of `appends` come from the test here, as from leaders with two clocks."""
-    log = make_fresh_log(partitions=1, batch_max=7)
+    log = make_fresh_log(partitions=1, worker_batch_max=7)
     feed = Feed(log)
     now_ms = round(time.time() * 1000)
     with running_worker(log) as worker:

@@ -51,7 +51,7 @@ def test_appends_that_come_again_change_no_state_and_are_counted(
     make_fresh_log: MakeLog, port: int
 ) -> None:
     """Row 11: the last of them once more, then each of those twice."""
-    log = make_fresh_log(partitions=2, batch_max=40)
+    log = make_fresh_log(partitions=2, worker_batch_max=40)
     feed = Feed(log, seed=11)
     with running_worker(log, environment=health_at(port)) as worker:
         feed.tell(150)
@@ -81,7 +81,7 @@ def test_events_that_an_uncommitted_reader_sees_again_change_no_state_and_are_co
     make_fresh_log: MakeLog, tmp_path: Path
 ) -> None:
     """Row 11: aborted batches and what replaced them, and each of it twice."""
-    log = make_fresh_log(partitions=1, batch_max=10)
+    log = make_fresh_log(partitions=1, worker_batch_max=10)
     feed = Feed(log, seed=12)
     faults = {"FOLDLINE_FAIL_AT": "CP_WORKER_BEFORE_OFFSETS:2"}
     with running_worker(log, environment=faults):

@@ -182,7 +182,7 @@ def test_workers_writers_and_brokers_of_a_seed(
         on=three,
         partitions=4,
         replication=3,
-        batch_max=25,
+        worker_batch_max=25,
         snapshot_lag_events=100,
         table_flush_ms=200,
     )
@@ -193,7 +193,7 @@ def test_workers_and_writers_of_a_seed(make_fresh_log: MakeLog) -> None:
     """The same on brokers that stay: many more faults of workers."""
     chance = random.Random(storm_seed())
     log = make_fresh_log(
-        partitions=4, batch_max=25, snapshot_lag_events=100, table_flush_ms=200
+        partitions=4, worker_batch_max=25, snapshot_lag_events=100, table_flush_ms=200
     )
     settled(Storm(log, chance), storm_rounds(2 * ROUNDS))
 
@@ -216,7 +216,7 @@ def settled(storm: Storm, rounds: int) -> None:
 def test_a_rebalance_every_three_seconds(make_fresh_log: MakeLog) -> None:
     """Row 10: one worker comes or goes each time; what is folded again stays bounded."""
     chance = random.Random(storm_seed())
-    log = make_fresh_log(partitions=6, batch_max=50, snapshot_lag_events=200)
+    log = make_fresh_log(partitions=6, worker_batch_max=50, snapshot_lag_events=200)
     storm = Storm(log, chance)
     storm.start("w0")
     number = 0

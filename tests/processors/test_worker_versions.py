@@ -55,7 +55,7 @@ def test_new_rules_count_from_one_offset_on_for_workers_of_both_versions(
     make_fresh_log: MakeLog,
 ) -> None:
     """Row 32. Before it both judge by the old ones; after it the older one stops there."""
-    log = make_fresh_log(partitions=2, batch_max=20)
+    log = make_fresh_log(partitions=2, worker_batch_max=20)
     feed = Feed(log, seed=32)
     with (
         running_worker(log, name="old") as old,
@@ -142,7 +142,13 @@ def test_a_batch_torn_under_new_rules_is_run_again_by_a_worker_that_knows_only_t
         torn.kill()
     with running_worker(log, name="old") as old:
         old.process.wait_for("comes into force, this worker knows 1", timeout_s=30)
-        feed.take(1)
+
+        def is_told() -> bool:
+            feed.take(0.2)
+            return all(one.envelope.event_id in feed.answers for one in early)
+
+        wait_until(is_told, timeout_s=30, what=old.said)
+        feed.take(0.2)
         assert [feed.answers[a.envelope.event_id].kind for a in early] == [ACCEPTED] * 5
         assert not any(feed.verdicts[a.envelope.event_id] for a in late)
         assert old.terminate() == 0
@@ -214,7 +220,7 @@ def test_workers_rolled_to_a_new_fold_under_load_fold_no_more_than_the_lag(
 ) -> None:
     """Row 46. What a partition waits for is counted, and does not follow the log."""
     lag, batch = 20, 10
-    log = make_fresh_log(partitions=2, snapshot_lag_events=lag, batch_max=batch)
+    log = make_fresh_log(partitions=2, snapshot_lag_events=lag, worker_batch_max=batch)
     feed = Feed(log, seed=46, sessions=6)
     ports = free_ports(2)
     with running_worker(log, name="a") as a, running_worker(log, name="b") as b:

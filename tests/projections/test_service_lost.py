@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 def test_an_unrecoverable_session_is_shown_as_such_and_its_events_can_be_read(
     make_fresh_log: MakeLog,
 ) -> None:
-    log = make_fresh_log(partitions=1, snapshot_lag_events=40, batch_max=20)
+    log = make_fresh_log(partitions=1, snapshot_lag_events=40, worker_batch_max=20)
     feed = Feed(log, seed=3, sessions=12)
     feed.tell(160)
     with running_worker(log) as worker:
@@ -95,7 +95,7 @@ async def assert_refused(url: str, session_id: str, node: Service) -> None:
 def test_whoever_had_read_a_lost_session_whole_goes_on_in_a_fork(
     make_fresh_log: MakeLog,
 ) -> None:
-    log = make_fresh_log(partitions=1, snapshot_lag_events=40, batch_max=20)
+    log = make_fresh_log(partitions=1, snapshot_lag_events=40, worker_batch_max=20)
     with in_environment(log):
         asyncio.run(assert_goes_on_in_fork(log))
 
