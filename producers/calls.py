@@ -16,6 +16,7 @@ from foldline.producers.tools import (
     Unknown,
     parse_arguments,
 )
+from foldline.projections.steering import reason_of
 from foldline.schemas.blocks import text_block, text_of
 from foldline.schemas.events import (
     AnyEvent,
@@ -94,7 +95,7 @@ async def asked_to_stop_call(owner: Ownership, call: Call) -> str:
     if not call.cancel_seq:
         return ""
     events = await owner.events(call.cancel_seq - 1, call.cancel_seq)
-    return cast("CancellationRequested", events[0].event).reason or "cancelled"
+    return reason_of(cast("CancellationRequested", events[0].event))
 
 
 def kept_from_beginning(

@@ -7,7 +7,8 @@ is gone with the process.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Generic, TypeVar, cast
 
@@ -51,15 +52,13 @@ class Overflow:
         Raises:
             LogUnavailableError: the temporary file cannot be written.
         """
-        if self._connection is None:
-            self._connection = _opened()
-        try:
+        with _as_outage():
+            if self._connection is None:
+                self._connection = _opened()
             self._connection.executemany(
                 "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
                 ((number, key, value) for key, value in rows),
             )
-        except sqlite3.Error as error:
-            raise LogUnavailableError("a temporary file", str(error)) from error
 
     def get(self, number: int, key: bytes) -> bytes | None:
         """A row of a map.
@@ -69,12 +68,10 @@ class Overflow:
         """
         if self._connection is None:
             return None
-        try:
+        with _as_outage():
             row = self._connection.execute(
                 "SELECT value FROM rows WHERE map = ? AND key = ?", (number, key)
             ).fetchone()
-        except sqlite3.Error as error:
-            raise LogUnavailableError("a temporary file", str(error)) from error
         return None if row is None else row[0]
 
 
@@ -104,8 +101,7 @@ class Remembered(Generic[Value]):
         return None if stored is None else self._decoder.decode(stored)
 
     def __contains__(self, key: Key) -> bool:
-        known = _bytes_of(key)
-        return known in self._newest or self._overflow.get(self._number, known) is not None
+        return self.get(key) is not None
 
     def __setitem__(self, key: Key, value: Value) -> None:
         known = _bytes_of(key)
@@ -123,6 +119,14 @@ class Remembered(Generic[Value]):
         )
         for key in oldest:
             del self._newest[key]
+
+
+@contextmanager
+def _as_outage() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise LogUnavailableError("a temporary file", str(error)) from error
 
 
 def _opened() -> sqlite3.Connection:

@@ -129,10 +129,11 @@ class Preparer:
         """
         event = _cleaned(_checked(draft.event))
         media: dict[bytes, bytes] = {}
-        event = _each_block(event, lambda block: _lift_media(block, media))
-        event, counts = self._redacted(draft.envelope, event)
-        event = _each_block(event, lambda block: _closed(block, media))
-        event = _hashed(event)
+        lifted = _each_block(event, lambda block: _lift_media(block, media))
+        redacted, counts = self._redacted(draft.envelope, lifted)
+        if lifted is not event:
+            redacted = _each_block(redacted, lambda block: _closed(block, media))
+        event = _hashed(redacted)
         for data in media.values():
             self.blobs.put(data)
         event, content = self._fit(event)

@@ -8,7 +8,7 @@ from foldline.producers.ownership import Ownership
 from foldline.producers.replay_script import Script
 from foldline.producers.tools import Cancelled, PendingCall, ToolResult, Waiting
 from foldline.projections.replay import HARNESS, OUTSIDE, Divergence
-from foldline.projections.steering import asked_to_stop
+from foldline.projections.steering import asked_to_stop, reason_of
 from foldline.schemas.state import CALL_EXPIRED, CALL_RUNNING, SessionState
 
 
@@ -43,7 +43,7 @@ class RecordedResults:
             return Waiting(call, "", expired=True)
         asked = asked_to_stop(state)
         if asked is not None:
-            return Cancelled(call, asked.reason or "cancelled", stop_confirmed=True)
+            return Cancelled(call, reason_of(asked), stop_confirmed=True)
         return await self.never_run(call)
 
     async def never_run(self, call: PendingCall) -> NoReturn:

@@ -39,8 +39,8 @@ from foldline.producers.tools import (
     ToolResult,
     Waiting,
 )
-from foldline.producers.watching import STEERED, TAKEN_OVER, reason_of, watched
-from foldline.projections.steering import asked_to_stop
+from foldline.producers.watching import STEERED, TAKEN_OVER, watched
+from foldline.projections.steering import asked_to_stop, is_interrupted, reason_of
 from foldline.schemas.events import (
     CancellationRequested,
     KnownEvent,
@@ -240,11 +240,11 @@ class ToolRun:
 
     def _interrupt_if_asked_before(self) -> None:
         state = self._state
-        if any(steering.mode == "INTERRUPT" for steering in state.steering.values()):
+        if is_interrupted(state):
             self._interrupt(STEERED)
         asked = asked_to_stop(state)
         if asked is not None:
-            self.cancelled = asked.reason or "cancelled"
+            self.cancelled = reason_of(asked)
             self._interrupt(self.cancelled)
 
     async def _stop_calls_asked_before(self, calls: Sequence[PendingCall]) -> None:

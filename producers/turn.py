@@ -30,7 +30,7 @@ from foldline.projections.policy import FULL
 from foldline.projections.recorded_steps import COMPACTION
 from foldline.projections.render_anthropic import Caching
 from foldline.projections.request import Form
-from foldline.projections.steering import asked_to_stop, due_steering
+from foldline.projections.steering import asked_to_stop, due_steering, reason_of
 from foldline.schemas.events import (
     KnownEvent,
     ModelCallStarted,
@@ -264,7 +264,7 @@ class Turn:
     def _notice_cancellation(self, state: SessionState) -> None:
         asked = asked_to_stop(state)
         if asked is not None:
-            self._cancelled = asked.reason or "cancelled"
+            self._cancelled = reason_of(asked)
 
     def model_call(
         self,

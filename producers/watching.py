@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from foldline.errors import LogUnavailableError
 from foldline.producers.link import FOLLOW_MS
 from foldline.producers.ownership import Ownership
+from foldline.projections.steering import reason_of
 from foldline.schemas.events import (
     CancellationRequested,
     SessionResumed,
@@ -46,11 +47,6 @@ async def _watch(owner: Ownership, after_seq: int, notice: Notice) -> None:
         for recorded in events:
             after_seq = recorded.seq
             notice(recorded)
-
-
-def reason_of(request: CancellationRequested) -> str:
-    """Why somebody wants a stop."""
-    return request.reason or "cancelled"
 
 
 def stop_of(recorded: Recorded, *, call_id: str, epoch: int) -> str:

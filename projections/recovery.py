@@ -29,6 +29,7 @@ from foldline.schemas.state import (
     EXECUTING,
     NOT_BEGUN,
     Call,
+    PendingRequest,
     SessionState,
 )
 
@@ -236,8 +237,7 @@ def plan_recovery(
 def _requests(state: SessionState, now: int) -> list[PlannedAction]:
     actions: list[PlannedAction] = []
     for request in sorted(state.requests.values(), key=lambda request: request.seq):
-        call = state.calls.get(request.call_id)
-        if call is not None and is_off(state, call):
+        if is_about_dead_call(state, request):
             continue  # what closes the call withdraws it
         if request.expires_at and now > request.expires_at:
             actions.append(ExpireRequest(request.request_id, request.kind))
@@ -246,7 +246,13 @@ def _requests(state: SessionState, now: int) -> list[PlannedAction]:
     return actions
 
 
-def is_off(state: SessionState, call: Call) -> bool:
+def is_about_dead_call(state: SessionState, request: PendingRequest) -> bool:
+    """Whether a request is about a call that is not to begin any more."""
+    call = state.calls.get(request.call_id)
+    return call is not None and _is_off(state, call)
+
+
+def _is_off(state: SessionState, call: Call) -> bool:
     """Whether a call that has not begun is not to begin any more."""
     return bool(call.cancel_seq) and call.status in NOT_BEGUN and state.turn is not None
 
@@ -260,7 +266,7 @@ def is_to_stop(state: SessionState, call: Call) -> bool:
 def _call(
     state: SessionState, call: Call, policy: RecoveryPolicy, *, tired: bool
 ) -> list[PlannedAction]:
-    if is_off(state, call):
+    if _is_off(state, call):
         return [CloseCall(call.call_id)]
     if call.status in (CALL_BACKGROUND, CALL_WAITING):
         return []  # its handle, or its request, is in the plan

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 from foldline.processors.log import Lease, Log, SessionSummary
-from foldline.projections.recovery import is_off
+from foldline.projections.recovery import is_about_dead_call
 from foldline.schemas.state import (
     MIRRORED,
     RUNNING,
@@ -195,6 +195,5 @@ def is_answered(state: SessionState) -> bool:
 
 def _waits(state: SessionState, request: PendingRequest) -> bool:
     """Whether a request keeps a session parked; who cancels its call has answered it."""
-    call = state.calls.get(request.call_id)
-    off = call is not None and is_off(state, call)
-    return request.request_id.startswith(PARK_QUESTION) and not off
+    parks = request.request_id.startswith(PARK_QUESTION)
+    return parks and not is_about_dead_call(state, request)

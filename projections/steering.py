@@ -9,6 +9,7 @@ It is pending until a SteeringApplied puts it into the history, or a SteeringExp
 why it never will be.
 """
 
+from foldline.schemas.events import CancellationRequested
 from foldline.schemas.state import Cancellation, SessionState, Steering
 
 INTERRUPT = "INTERRUPT"
@@ -58,3 +59,8 @@ def asked_to_stop(state: SessionState) -> Cancellation | None:
     if asked.target == "TURN" and (state.turn is None or asked.seq < state.turn.seq):
         return None
     return asked
+
+
+def reason_of(asked: Cancellation | CancellationRequested) -> str:
+    """Why somebody wants a stop."""
+    return asked.reason or "cancelled"
