@@ -8,7 +8,6 @@ end of the process came before, nothing is kept and nothing behind it.
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,6 +24,7 @@ from foldline.faults import crash_point
 from foldline.processors.fleet_port import Folding
 from foldline.processors.kafka_records import Headers, append_offset_of
 from foldline.processors.log import Log
+from foldline.processors.open_log import wall_clock
 from foldline.schemas.codec import Codec, unframe
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.topic_records import LOST_KEY, LOW_WATER_KEY
@@ -132,7 +132,7 @@ class Taking:
         """Step 2: the appends that the event asks for."""
         key = self._folding.session_key(recorded.envelope.session_id)
         row = partial(self._rows.row, partition, key)
-        now_us = time.time_ns() // 1_000
+        now_us = wall_clock()
         return [*self._folding.take(partition, offset, recorded, row=row, now_us=now_us)]
 
     async def write_out(self) -> None:

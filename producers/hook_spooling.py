@@ -11,7 +11,6 @@ from foldline.errors import FoldlineError, RedactionError, SettingsError
 from foldline.places import default_url, make_private, path_of
 from foldline.producers.redaction_file import SETTING, RuleFile, read_rules
 from foldline.producers.redaction_key import key_of_log
-from foldline.producers.redaction_known import REGISTERED_MIN
 from foldline.producers.redaction_pass import Pass, failing_closed
 from foldline.producers.redaction_rules import DEFAULT_RULES
 from foldline.producers.redaction_text import WITHHELD, TextRedactor
@@ -102,8 +101,6 @@ def _pass_for(url: str) -> Pass:
     file = read_rules(Path(rules)) if rules else RuleFile(DEFAULT_RULES, {})
     text = TextRedactor(key_of_log(url), file.rules)
     for name, value in file.values.items():
-        if len(value) < REGISTERED_MIN:
-            raise RedactionError(name, f"shorter than {REGISTERED_MIN} characters")
         text.register(value, name)
     return Pass(text, set())
 

@@ -69,7 +69,7 @@ class Waiting:
 
     def leave(self, record_id: str, error: OSError) -> None:
         """It cannot be read by now: it stays, and is tried again."""
-        self._unread[self._path(record_id)] = str(error)
+        self._unread[spool.record_path(self.folder, record_id)] = str(error)
 
     def take_away(self, record_ids: Iterable[str]) -> None:
         """Forget what the log has; what stays for now is not read again."""
@@ -93,7 +93,9 @@ class Waiting:
             except FileNotFoundError:
                 continue  # another mirror was first
             except OSError as error:
-                refused.append(Refused(self._path(record_id), f"{reason}; {error}"))
+                refused.append(
+                    Refused(spool.record_path(self.folder, record_id), f"{reason}; {error}")
+                )
             else:
                 refused.append(Refused(path, reason))
         self._odd = dict.fromkeys(self._odd, "")
@@ -102,9 +104,6 @@ class Waiting:
     def unread(self) -> list[Refused]:
         """What cannot be read, or taken away, by now."""
         return [Refused(path, reason) for path, reason in self._unread.items()]
-
-    def _path(self, record_id: str) -> Path:
-        return self.folder / f"{record_id}{spool.SUFFIX}"
 
     def _read(self, record_id: str) -> Spooled | None:
         try:

@@ -66,8 +66,11 @@ class Files:
             followed = self._all[path] = Followed(path, position=position)
         return followed
 
-    def is_file(self, path: Path) -> bool:
-        """Whether there is such a file; where nobody can tell there is none."""
+    def follow_there(self, path: Path) -> Followed | None:
+        """Take note of a file where there is one; where nobody can tell there is none."""
+        return self.follow(path) if self._is_file(path) else None
+
+    def _is_file(self, path: Path) -> bool:
         try:
             return path.is_file()
         except (OSError, ValueError) as error:
@@ -131,10 +134,8 @@ class Files:
     def is_read(self, followed: Followed) -> bool:
         """Whether one that is open was read to where it ends by now."""
         growing = followed.growing
-        return growing is not None and not growing.grown and not self._is_behind(followed)
-
-    def _is_behind(self, followed: Followed) -> bool:
-        return followed.path in self._behind
+        is_behind = followed.path in self._behind
+        return growing is not None and not growing.grown and not is_behind
 
     def _is_away(self, followed: Followed) -> None:
         """It was removed or renamed: what is open of it is read on for a while."""
@@ -170,11 +171,8 @@ class Files:
                 self.renamed.look_for(position, followed.path)
             elif status.st_size == position.size and still_holds(position, followed.path):
                 return None
-        growing = self._reading.opened(followed.path, followed.path)
-        if growing is not None:
-            followed.growing = growing
-            self._behind.add(followed.path)
-        return growing
+        followed.growing = self._reading.opened(followed.path, followed.path)
+        return followed.growing
 
     def _read_on(self, followed: Followed, growing: Growing) -> bool:
         followed.failed = ""
@@ -201,7 +199,7 @@ class Files:
             rested = now_s - followed.grown_at_s > RESTED_S
             if not rested and len(self._open) <= OPEN_MAX:
                 break
-            if not self._is_behind(followed):
+            if followed.path not in self._behind:
                 self._release(followed)
 
     def release_all(self) -> None:

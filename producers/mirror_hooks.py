@@ -29,7 +29,7 @@ class MirrorHooks:
         """
         self._more = False
         for path in self._spool.look():
-            if self._files.is_file(path) and (found := self._files.follow(path)):
+            if (found := self._files.follow_there(path)) is not None:
                 self._more |= self._files.look_at(found)
         now_us = time.time_ns() // 1000
         try:
@@ -57,7 +57,7 @@ class MirrorHooks:
 
     def _told_by(self, path: Path) -> Found:
         """The transcript of a hook; what is not read to its end is read on at once."""
-        if not self._files.is_file(path) or (found := self._files.follow(path)) is None:
+        if (found := self._files.follow_there(path)) is None:
             return None
         if found.growing is None and found.position is not None:
             self._files.look_again(found)

@@ -76,8 +76,9 @@ class Mirroring:
             LogUnavailableError: the log gave no answer.
         """
         self._stopped = stopped
-        self._paths = tuple(paths)
-        self._folders = [path for path in self._paths if path.is_dir()]
+        named = tuple(paths)
+        self._folders = [path for path in named if path.is_dir()]
+        self._singles = [path for path in named if path not in self._folders]
         self._positions_path = positions_path(settings.state_dir, log.url)
         self._kept = borne_out(log, read_positions(self._positions_path))
         self._written_at_s = self._scanned_at_s = float("-inf")
@@ -134,8 +135,7 @@ class Mirroring:
         for folder in self._folders:
             for path in files_below(folder, odd=self._files.say_odd):
                 self._files.follow(path)
-        named = [path for path in self._paths if path not in self._folders]
-        found = [self._files.follow(path) for path in named]
+        found = [self._files.follow(path) for path in self._singles]
         self._named = {one.path for one in found if one is not None}
         self._scanned_at_s = time.monotonic()
 

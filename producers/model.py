@@ -64,7 +64,11 @@ def from_openai(completion: _Json) -> ModelResponse:
         )
     return ModelResponse(
         parts=parts,
-        usage=_openai_usage(cast("_Json | None", completion.get("usage"))),
+        usage=_openai_usage(
+            cast("_Json | None", completion.get("usage")),
+            given="prompt_tokens",
+            made="completion_tokens",
+        ),
         finish_reason=choice.get("finish_reason"),
         response_id=completion.get("id"),
         model=completion.get("model"),
@@ -82,7 +86,11 @@ def from_responses(response: _Json) -> ModelResponse:
     cut = cast("_Json", response.get("incomplete_details") or {})
     return ModelResponse(
         parts=[part for item in items for part in _response_parts(item, model)],
-        usage=_responses_usage(cast("_Json | None", response.get("usage"))),
+        usage=_openai_usage(
+            cast("_Json | None", response.get("usage")),
+            given="input_tokens",
+            made="output_tokens",
+        ),
         finish_reason=cut.get("reason") or response.get("status"),
         response_id=response.get("id"),
         model=model,
@@ -155,29 +163,17 @@ def _as_text(arguments: object) -> str:
     return json.dumps({} if arguments is None else arguments, ensure_ascii=False)
 
 
-def _openai_usage(usage: _Json | None) -> Usage | None:
+def _openai_usage(usage: _Json | None, *, given: str, made: str) -> Usage | None:
+    """Usage, by an API's names for the tokens given to a model and those made by it."""
     if usage is None:
         return None
-    prompt = cast("_Json", usage.get("prompt_tokens_details") or {})
-    completion = cast("_Json", usage.get("completion_tokens_details") or {})
+    read = cast("_Json", usage.get(f"{given}_details") or {})
+    written = cast("_Json", usage.get(f"{made}_details") or {})
     return Usage(
-        input_tokens=usage.get("prompt_tokens"),
-        output_tokens=usage.get("completion_tokens"),
-        cache_read_input_tokens=prompt.get("cached_tokens"),
-        reasoning_output_tokens=completion.get("reasoning_tokens"),
-    )
-
-
-def _responses_usage(usage: _Json | None) -> Usage | None:
-    if usage is None:
-        return None
-    given = cast("_Json", usage.get("input_tokens_details") or {})
-    made = cast("_Json", usage.get("output_tokens_details") or {})
-    return Usage(
-        input_tokens=usage.get("input_tokens"),
-        output_tokens=usage.get("output_tokens"),
-        cache_read_input_tokens=given.get("cached_tokens"),
-        reasoning_output_tokens=made.get("reasoning_tokens"),
+        input_tokens=usage.get(given),
+        output_tokens=usage.get(made),
+        cache_read_input_tokens=read.get("cached_tokens"),
+        reasoning_output_tokens=written.get("reasoning_tokens"),
     )
 
 

@@ -97,13 +97,14 @@ def _some(
 ) -> list[Recorded]:
     """The events of a long history that are read."""
     cleared_seq = _cleared_seq(taking)
-    first_end = max(cleared_seq - 1, 0) + FIRST_EVENTS
+    begin = max(cleared_seq - 1, 0)
+    first_end = begin + FIRST_EVENTS
     newest = max(upto_seq - NEWEST_EVENTS, first_end)
     named = open_seqs(state) | {recorded.seq for recorded in taking}
-    ranges = [(max(cleared_seq - 1, 0), min(first_end, upto_seq)), (newest, upto_seq)]
+    ranges = [(begin, min(first_end, upto_seq)), (newest, upto_seq)]
     ranges += [(seq - 1, seq) for seq in named if not _within(seq, ranges)]
     events = [r for after, upto in sorted(ranges) for r in past.events(after, upto)]
-    return _without_ended(events, state, range(first_end + 1))
+    return _without_ended(events, state, first_end)
 
 
 def _within(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
@@ -131,7 +132,7 @@ def open_seqs(state: SessionState) -> set[int]:
 
 
 def _without_ended(
-    events: Sequence[Recorded], state: SessionState, first: range
+    events: Sequence[Recorded], state: SessionState, first_end: int
 ) -> list[Recorded]:
     """The events without the first of what is not open any more, and whose end is not here.
 
@@ -143,7 +144,7 @@ def _without_ended(
     return [
         recorded
         for recorded in events
-        if recorded.seq not in first or not _is_of(recorded.event, calls, questions)
+        if recorded.seq > first_end or not _is_of(recorded.event, calls, questions)
     ]
 
 

@@ -111,14 +111,6 @@ class Preparer:
         """Take note of an event that is recorded already and not prepared again."""
         self.tails.remember(draft.envelope, _cleaned(draft.event))
 
-    def _redacted(
-        self, envelope: Envelope, event: KnownEvent
-    ) -> tuple[KnownEvent, Mapping[str, int]]:
-        rest, ends = self.tails.continued(envelope, event, self.redactor)
-        self.tails.remember(envelope, event)
-        redacted, counts = self.redactor.redact_event(rest)
-        return redacted, Counter(counts) + Counter(ends)
-
     def prepare(self, draft: Draft) -> list[Prepared]:
         """The draft's append, and that of its RedactionApplied if there is one.
 
@@ -130,10 +122,10 @@ class Preparer:
         event = _cleaned(_checked(draft.event))
         media: dict[bytes, bytes] = {}
         lifted = _each_block(event, lambda block: _lift_media(block, media))
-        redacted, counts = self._redacted(draft.envelope, lifted)
+        clean, counts = redacted(draft.envelope, lifted, self.redactor, self.tails)
         if lifted is not event:
-            redacted = _each_block(redacted, lambda block: _closed(block, media))
-        event = _hashed(redacted)
+            clean = _each_block(clean, lambda block: _closed(block, media))
+        event = _hashed(clean)
         for data in media.values():
             self.blobs.put(data)
         event, content = self._fit(event)
@@ -194,6 +186,20 @@ class Preparer:
         )
 
 
+def redacted(
+    envelope: Envelope, event: KnownEvent, redactor: Redacts, tails: Tails
+) -> tuple[KnownEvent, Counter[str]]:
+    """4. An event without its secrets, also those that began in the record before it.
+
+    Raises:
+        RedactionError: the redactor failed.
+    """
+    rest, ends = tails.continued(envelope, event, redactor)
+    tails.remember(envelope, event)
+    clean, counts = redactor.redact_event(rest)
+    return clean, Counter(counts) + Counter(ends)
+
+
 def check_edit(event: KnownEvent, redactor: Redacts) -> None:
     """Refuse a grant that would be stored with other arguments than the person meant.
 
@@ -205,8 +211,8 @@ def check_edit(event: KnownEvent, redactor: Redacts) -> None:
     """
     if not isinstance(event, PermissionGranted) or not event.edited_arguments:
         return
-    redacted, _ = redactor.redact_event(event)
-    if getattr(redacted, "edited_arguments", ()) != event.edited_arguments:
+    clean, _ = redactor.redact_event(event)
+    if getattr(clean, "edited_arguments", ()) != event.edited_arguments:
         reason = "the edited arguments hold a secret, which is never stored"
         advice = "leave it out: a tool is given secrets by what it declares"
         raise AnswerRefusedError(event.request_id or "", reason, advice)

@@ -17,11 +17,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from foldline.errors import RedactionError
 from foldline.producers.redaction_engines import Finds
 from foldline.producers.redaction_fields import is_content, redacted_record
 from foldline.producers.redaction_key import KEY_BYTES
-from foldline.producers.redaction_known import REGISTERED_MIN
 from foldline.producers.redaction_pass import Pass, failing_closed
 from foldline.producers.redaction_rule import Rule
 from foldline.producers.redaction_rules import DEFAULT_RULES
@@ -65,8 +63,6 @@ class Redactor:
         Raises:
             RedactionError: the value is too short to be told from ordinary text.
         """
-        if len(value) < REGISTERED_MIN:
-            raise RedactionError(name, f"shorter than {REGISTERED_MIN} characters")
         self._text.register(value, name)
         self._clean.clear()
 

@@ -20,9 +20,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from foldline.errors import RedactionError
 from foldline.producers.redaction_anchors import anchors_of
 from foldline.producers.redaction_engines import Finds
-from foldline.producers.redaction_known import Known, label_of
+from foldline.producers.redaction_known import REGISTERED_MIN, Known, label_of
 from foldline.producers.redaction_rule import Rule
 from foldline.producers.redaction_views import LAYERS_MAX, goes_on, hidden_in, layers_of
 
@@ -57,7 +58,13 @@ class TextRedactor:
         self._known = Known()
 
     def register(self, value: str, label: str) -> None:
-        """Replace this value wherever it occurs, however it is written."""
+        """Replace this value wherever it occurs, however it is written.
+
+        Raises:
+            RedactionError: it is too short to be told from ordinary text.
+        """
+        if len(value) < REGISTERED_MIN:
+            raise RedactionError(label, f"shorter than {REGISTERED_MIN} characters")
         self._known.add(value, label)
 
     def placeholder(self, label: str, secret: str) -> str:

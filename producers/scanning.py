@@ -17,6 +17,7 @@ from typing import cast
 from foldline.errors import BlobError, DecodeError, LineageError, LogError
 from foldline.processors.log import Log
 from foldline.processors.named_blobs import blobs_in
+from foldline.producers.prepare import redacted
 from foldline.producers.redaction import Redactor
 from foldline.producers.redaction_streams import Tails
 from foldline.schemas.blocks import Blob
@@ -111,11 +112,7 @@ class Scanner:
         name = type_of(event)
         said: Counter[str] = Counter()
         if not isinstance(event, UnknownEvent):
-            envelope = recorded.envelope
-            rest, ends = tails.continued(envelope, event, self._redactor)
-            tails.remember(envelope, event)
-            said.update(ends)
-            said.update(self._redactor.redact_event(rest)[1])
+            said = redacted(recorded.envelope, event, self._redactor, tails)[1]
         around: Counter[str] = Counter()
         for text in _strings((event, recorded.envelope)):
             around.update(self._redactor.redact_text(text)[1])

@@ -98,7 +98,7 @@ def put(folder: Path, spooled: Spooled) -> str:
     try:
         _write_synced(beside, data)
         crash_point("CP_SPOOL_BEFORE_RENAME")
-        beside.rename(folder / f"{record_id}{SUFFIX}")
+        beside.rename(record_path(folder, record_id))
     except BaseException:
         with suppress(OSError):
             beside.unlink()
@@ -122,6 +122,11 @@ def _write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def record_path(folder: Path, record_id: str) -> Path:
+    """Where a record of a spool stands."""
+    return folder / f"{record_id}{SUFFIX}"
 
 
 def is_record(name: str) -> bool:
@@ -156,7 +161,7 @@ def read(folder: Path, record_id: str) -> Spooled | None:
         FileNotFoundError: somebody took it away.
         OSError: it cannot be read.
     """
-    path = folder / f"{record_id}{SUFFIX}"
+    path = record_path(folder, record_id)
     if not _can_end(path.stat().st_mode):
         return None
     data = path.read_bytes()
@@ -190,7 +195,7 @@ def _whole(text: str) -> str:
 def take_away(folder: Path, record_id: str) -> None:
     """Forget a record that the log has."""
     with suppress(FileNotFoundError):
-        (folder / f"{record_id}{SUFFIX}").unlink()
+        record_path(folder, record_id).unlink()
 
 
 def set_aside(folder: Path, record_id: str) -> Path:
@@ -201,7 +206,7 @@ def set_aside(folder: Path, record_id: str) -> Path:
         OSError: it cannot be renamed.
     """
     refused = folder / f"{record_id}{REFUSED_SUFFIX}"
-    (folder / f"{record_id}{SUFFIX}").rename(refused)
+    record_path(folder, record_id).rename(refused)
     return refused
 
 

@@ -24,7 +24,13 @@ from foldline.projections.context import (
 )
 from foldline.projections.explain import ShownMessage, explain
 from foldline.projections.model_calls import Asked, main_calls
-from foldline.projections.policy import DEFAULT, POLICIES, ContextPolicy, policy_named
+from foldline.projections.policy import (
+    DEFAULT,
+    MESSAGES,
+    POLICIES,
+    ContextPolicy,
+    policy_named,
+)
 from foldline.projections.prefix import difference
 from foldline.projections.reading import (
     last_asked,
@@ -216,7 +222,7 @@ def calibration_of(
 
 def sizes_view(sizes: Sizes) -> dict[str, int]:
     """Tokens by section, of all messages together, and all of them."""
-    return {"total": sizes.total, "messages": sizes.messages, **sizes.as_dict()}
+    return {"total": sizes.total, MESSAGES: sizes.messages, **sizes.as_dict()}
 
 
 def message_view(message: ShownMessage) -> dict[str, Any]:

@@ -130,8 +130,14 @@ class FleetFolding:
 
     def load(self, partition: int, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take the panes and the loops of a partition over."""
+        panes: list[tuple[Pane, Counted]] = []
         loops: list[FoundLoop] = []
-        dropped = self.board.load(partition, _panes_of(rows, loops))
+        for key, value in rows:
+            if key.startswith(PANE):
+                panes.append((pane_in(key), decode_pane(value)))
+            else:
+                loops.append(decode_loop(key, value))
+        dropped = self.board.load(partition, panes)
         self.latest.load(partition, loops)
         self._changed_panes.update(dict.fromkeys(dropped))
 
@@ -332,14 +338,3 @@ Value = TypeVar("Value")
 def _without(partition: int, changed: Mapping[Kept, Value]) -> dict[Kept, Value]:
     """What has changed in other partitions."""
     return {place: value for place, value in changed.items() if place[0] != partition}
-
-
-def _panes_of(
-    rows: Iterable[tuple[bytes, bytes]], loops: list[FoundLoop]
-) -> Iterator[tuple[Pane, Counted]]:
-    """The panes among rows; the loops go into a list."""
-    for key, value in rows:
-        if key.startswith(PANE):
-            yield pane_in(key), decode_pane(value)
-        else:
-            loops.append(decode_loop(key, value))

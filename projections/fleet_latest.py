@@ -44,7 +44,8 @@ class LatestLoops:
     def add(self, partition: int, found: FoundLoop) -> FoundLoop | None:
         """Take one more, or once more after a kill; of too many the oldest one goes."""
         loops = self._of.setdefault(partition, deque())
-        if any(place_of(one) == place_of(found) for one in loops):
+        place = place_of(found)
+        if any(place_of(one) == place for one in loops):
             return None
         loops.append(found)
         return loops.popleft() if len(loops) > LATEST_LOOPS else None
@@ -52,4 +53,9 @@ class LatestLoops:
     def all(self) -> list[FoundLoop]:
         """Those of every partition, the last one last. Any thread may ask."""
         found = chain.from_iterable(loops.copy() for loops in self._of.copy().values())
-        return sorted(found, key=lambda one: (one.at_us, one.session_id))
+        return in_order(found)
+
+
+def in_order(loops: Iterable[FoundLoop]) -> list[FoundLoop]:
+    """Loops as they are listed, the last one last."""
+    return sorted(loops, key=lambda found: (found.at_us, found.session_id))

@@ -11,7 +11,7 @@ from foldline.processors.stored import AuditableLog, StoredSession
 from foldline.projections.fleet_board import Board, Bounds, When
 from foldline.projections.fleet_circles import LoopLimits
 from foldline.projections.fleet_fold import Watched, take
-from foldline.projections.fleet_latest import FoundLoop
+from foldline.projections.fleet_latest import FoundLoop, in_order
 
 PANES_MAX = 1_000_000
 """How many panes one look may need; beyond it, the oldest are not shown."""
@@ -49,7 +49,7 @@ def look(log: AuditableLog, *, pane_s: int, since_us: int, limits: LoopLimits) -
             _fold(log, row, seen, since_us, limits)
         except UNREADABLE as error:
             seen.lost[row.session_id] = str(error)
-    seen.loops.sort(key=lambda found: (found.at_us, found.session_id))
+    seen.loops = in_order(seen.loops)
     return seen
 
 

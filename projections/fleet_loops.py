@@ -29,6 +29,7 @@ from foldline.projections.fleet_circles import (
     hashed,
     restart,
 )
+from foldline.projections.metrics_tracked import listed
 from foldline.projections.reopening import READ_EVENT
 from foldline.schemas.blocks import Blocks
 from foldline.schemas.events import (
@@ -246,8 +247,7 @@ def event_call_id(state: SessionState, event: AnyEvent) -> str:
 
 
 def _call(state: SessionState, call_id: str) -> Call | None:
-    name = short(call_id)
-    return state.calls.get(name) or state.finished.get(name)
+    return listed(state, short(call_id))
 
 
 def _of_call(kind: str, call: Call) -> str:

@@ -92,11 +92,17 @@ def _moment(number: int) -> bytes:
     return number.to_bytes(MOMENT_BYTES, "big", signed=True)
 
 
+def _parts(key: bytes) -> tuple[int, bytes]:
+    """The time in a key, and what comes behind it; all prefixes are of one byte."""
+    moment, rest = key[1 : 1 + MOMENT_BYTES], key[1 + MOMENT_BYTES :]
+    return int.from_bytes(moment, "big", signed=True), rest
+
+
 def pane_in(key: bytes) -> Pane:
     """The pane of a key."""
-    start = key[len(PANE) :][:MOMENT_BYTES]
-    by, name = _decode_name(key[len(PANE) + MOMENT_BYTES :])
-    return Pane(by, name, int.from_bytes(start, "big", signed=True))
+    start_s, rest = _parts(key)
+    by, name = _decode_name(rest)
+    return Pane(by, name, start_s)
 
 
 def encode_pane(counted: Counted) -> bytes:
@@ -132,9 +138,9 @@ def decode_loop(key: bytes, data: bytes) -> FoundLoop:
     Raises:
         DecodeError: bytes of no such row.
     """
-    at = int.from_bytes(key[len(LOOP) :][:MOMENT_BYTES], "big", signed=True)
+    at_us, rest = _parts(key)
     try:
-        session_id, _, _ = _decode_place(key[len(LOOP) + MOMENT_BYTES :])
-        return FoundLoop(session_id, at, LoopDetected.model_validate_json(data))
+        session_id, _, _ = _decode_place(rest)
+        return FoundLoop(session_id, at_us, LoopDetected.model_validate_json(data))
     except (msgspec.MsgspecError, ValueError) as error:
         raise DecodeError(f"no loop row: {error}") from error

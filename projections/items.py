@@ -66,7 +66,6 @@ class Messages:
         self._tales = tales
         self._asked = asked
         self._pruned = pruned
-        self._shown: set[str] = set()
         self.stand_ins: list[Shown] = []
         """The stand-ins that they show."""
 
@@ -97,16 +96,10 @@ class Messages:
         for part in item.parts:
             if part.kind != "call":
                 parts.append(part)
-            elif self._is_first(part.call_id, item):
-                self._shown.add(part.call_id)
+            elif self._asked.get(part.call_id) is item and part.call_id in self._tales:
                 told.append(self._tales[part.call_id])
                 parts.append(self._call(told[-1]))
         return parts, told
-
-    def _is_first(self, call_id: str, item: Item) -> bool:
-        """Whether this is where a call is shown: where it was first asked for, once."""
-        asked = self._asked.get(call_id) is item and call_id in self._tales
-        return asked and call_id not in self._shown
 
     def _call(self, tale: Tale) -> Part:
         request = tale.request

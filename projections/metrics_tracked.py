@@ -149,7 +149,7 @@ def _call_of(state: SessionState, fields: Mapping[str, object]) -> Call | None:
     call_id = _id(fields, "call_id")
     if not call_id and (handle := running_under(state, _id(fields, "handle"))):
         call_id = handle.call_id
-    return _listed(state, call_id)
+    return listed(state, call_id)
 
 
 def _is_unbegun(call: Call, attempt: object) -> bool:
@@ -164,11 +164,12 @@ def _is_unbegun(call: Call, attempt: object) -> bool:
 
 def tool_of(state: SessionState, call_id: str) -> str:
     """The tool of a call that the state still lists; else nothing."""
-    call = _listed(state, call_id)
+    call = listed(state, call_id)
     return call.tool if call else ""
 
 
-def _listed(state: SessionState, call_id: str) -> Call | None:
+def listed(state: SessionState, call_id: str) -> Call | None:
+    """A call that the state still lists, open or ended."""
     return state.calls.get(call_id) or state.finished.get(call_id)
 
 

@@ -50,8 +50,11 @@ class Encoder:
         self._service = service
         self._version = version
 
-    def requests(self, spans: Sequence[Span]) -> Iterator[bytes]:
-        """The spans as bodies of requests, each within the limits."""
+    def requests(self, spans: Sequence[Span]) -> Iterator[tuple[int, bytes]]:
+        """The spans, in their order, as bodies of requests, each within the limits.
+
+        With how many there are in each.
+        """
         batch: list[trace_pb2.Span] = []
         size = 0
         for span in spans:
@@ -59,12 +62,15 @@ class Encoder:
             more = encoded.ByteSize()
             full = len(batch) >= BATCH_SPANS_MAX or size + more > BATCH_BYTES_MAX
             if batch and full:
-                yield self._request(batch).SerializeToString(deterministic=True)
+                yield len(batch), self._body(batch)
                 batch, size = [], 0
             batch.append(encoded)
             size += more
         if batch:
-            yield self._request(batch).SerializeToString(deterministic=True)
+            yield len(batch), self._body(batch)
+
+    def _body(self, batch: list["trace_pb2.Span"]) -> bytes:
+        return self._request(batch).SerializeToString(deterministic=True)
 
     def rejected(self, answer: bytes) -> tuple[int, str]:
         """How many spans a receiver says that it did not take, and why."""

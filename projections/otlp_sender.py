@@ -111,19 +111,21 @@ class OtlpSender:
                 be there; all of it can be sent again.
             TraceExportError: it is away, or will have nothing of this sender.
         """
+        sent, at = Sent(), 0
+        for count, body in self._encoder.requests(spans):
+            sent += self._part(spans[at : at + count], body)
+            at += count
+        return sent
+
+    def _part(self, spans: Sequence[Span], body: bytes) -> Sent:
+        """Those of one request; in halves where the receiver finds it too large."""
         try:
-            return self._send(spans)
+            return Sent(len(spans)) + self._post(gzip.compress(body, mtime=0))
         except SpansRefusedError as error:
             if error.status != TOO_LARGE or len(spans) == 1:
                 raise
         half = len(spans) // 2
         return self.send(spans[:half]) + self.send(spans[half:])
-
-    def _send(self, spans: Sequence[Span]) -> Sent:
-        sent = Sent(len(spans))
-        for body in self._encoder.requests(spans):
-            sent += self._post(gzip.compress(body, mtime=0))
-        return sent
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -63,9 +63,9 @@ def prune(
     """What in these groups is to be pruned; None where it saves too little."""
     sized = _Sized(counter, reader)
     found = _found(groups, policy, sized)
-    if _guessed(found, policy, sized) < policy.prune_step_tokens:
+    if _guessed(found, sized) < policy.prune_step_tokens:
         return None
-    step = _pruning(found, policy, sized)
+    step = _pruning(found, sized)
     return step if step.tokens_saved >= policy.prune_step_tokens else None
 
 
@@ -82,20 +82,23 @@ def prune_oldest(
     Fewer where no more can be saved; None where nothing can.
     """
     sized = _Sized(counter, reader)
-    found = [part for part in _found(groups, policy, sized) if part.kind == kind]
-    step = _pruning(found, policy, sized, enough=tokens)
+    found = [(p, own) for p, own in _found(groups, policy, sized) if p.kind == kind]
+    step = _pruning(found, sized, enough=tokens)
     return step if step.targets else None
 
 
-def _found(groups: Iterable[Group], policy: ContextPolicy, sized: "_Sized") -> list[Part]:
-    """What can be pruned, in its order."""
+def _found(
+    groups: Iterable[Group], policy: ContextPolicy, sized: "_Sized"
+) -> list[tuple[Part, ContextPolicy]]:
+    """What can be pruned, in its order, with the policy for its tool."""
     return [
-        part
+        (part, own)
         for group in groups
         if not is_pinned(group, policy)
         for message in group.messages
         for part in message.parts
-        if _prunable(part, policy.of(part.tool), sized)
+        for own in (policy.of(part.tool),)
+        if _prunable(part, own, sized)
     ]
 
 
@@ -112,8 +115,7 @@ class _Sized:
 
 
 def _pruning(
-    found: Iterable[Part],
-    policy: ContextPolicy,
+    found: Iterable[tuple[Part, ContextPolicy]],
     sized: _Sized,
     *,
     enough: int | None = None,
@@ -122,10 +124,9 @@ def _pruning(
     targets: list[str] = []
     blocks: list[Block] = []
     saved = 0
-    for part in found:
+    for part, own in found:
         if enough is not None and saved >= enough:
             break
-        own = policy.of(part.tool)
         names = Names(seen, own.mention_tokens)
         block = _reference(part, names, own, sized)
         gain = sized.of(part) - sized.counter.count(str(block.body))
@@ -147,11 +148,9 @@ def _prunable(part: Part, policy: ContextPolicy, sized: _Sized) -> bool:
     return sized.of(part) > policy.prune_result_tokens * factor
 
 
-def _guessed(found: Iterable[Part], policy: ContextPolicy, sized: _Sized) -> int:
+def _guessed(found: Iterable[tuple[Part, ContextPolicy]], sized: _Sized) -> int:
     """About how many tokens pruning these saves."""
-    sizes = (
-        (size, policy.of(part.tool)) for part in found for size in _long_sizes(part, sized)
-    )
+    sizes = ((size, own) for part, own in found for size in _long_sizes(part, sized))
     return int(
         sum(
             size - min(size * own.mention_share, own.mention_tokens) - own.reference_tokens

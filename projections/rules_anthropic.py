@@ -7,6 +7,7 @@ from typing import cast
 from foldline.projections.rules_of_all import (
     ID_MAX,
     NAME,
+    an_object,
     blocks,
     image,
     is_id,
@@ -78,8 +79,7 @@ def _room(request: Json) -> Iterator[str]:
 
 def _thinking(request: Json) -> Json | None:
     """What is said of thinking, where it is asked for."""
-    thinking: object = request.get("thinking")
-    told = cast("Json", thinking) if isinstance(thinking, dict) else {}
+    told = an_object(request.get("thinking"))
     return told if told.get("type") == "enabled" else None
 
 

@@ -22,6 +22,11 @@ def objects(value: object) -> list[Json]:
     return [cast("Json", one) for one in found if isinstance(one, dict)]
 
 
+def an_object(value: object) -> Json:
+    """The object that a value is; an empty one where it is none."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
 def blocks(content: object) -> list[Json]:
     """What a message holds: a text alone is one block."""
     if isinstance(content, str):

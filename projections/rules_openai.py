@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 from foldline.projections.rules_of_all import (
     ID_MAX,
     NAME,
+    an_object,
     image,
     is_id,
     objects,
@@ -42,7 +42,7 @@ def chat(request: Json) -> Iterator[str]:
             waiting = []
         calls = objects(message.get("tool_calls"))
         for call in calls:
-            (function,) = objects([call.get("function")]) or [{}]
+            function = an_object(call.get("function"))
             yield from _function(call.get("id"), function, where, seen, CHAT_ID_MAX)
         waiting += [str(call.get("id")) for call in calls]
         yield from _content(message, where, may_be_none=bool(calls))
@@ -68,8 +68,7 @@ def _pieces(pieces: Sequence[Json], role: object, where: str) -> Iterator[str]:
         elif role != "user":
             yield f"{where}: {part.get('type')} of {role}"
         else:
-            shown: object = part.get("image_url")
-            url = cast("Json", shown).get("url") if isinstance(shown, dict) else None
+            url = an_object(part.get("image_url")).get("url")
             yield from image(str(url), where)
     if not pieces:
         yield f"{where} is empty"

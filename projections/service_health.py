@@ -1,7 +1,7 @@
 """Routes for whoever runs a node: alive, ready, counted, copied."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from foldline.processors.stored import Problem as StoredProblem
 from foldline.projections.service_access import Admin
-from foldline.projections.service_node import Checkpoint, Node, Serving, where_it_is
+from foldline.projections.service_node import (
+    Checkpoint,
+    Node,
+    Serving,
+    Standing,
+    where_it_is,
+)
 from foldline.projections.service_problems import Problem
 from foldline.projections.views import plain
 
@@ -45,8 +51,8 @@ async def show_health(node: Serving) -> Health:
 @root.get("/readyz", responses={503: {"model": Readiness}}, response_model=Readiness)
 async def show_readiness(node: Serving) -> JSONResponse:
     """Say whether reads are answered: 503 until every partition was read to its end."""
-    ready = not any(waits_of(node))
-    standings = node.replicated.standings() if node.replicated else ()
+    standings = standings_of(node)
+    ready = not any(waits_of(node, standings))
     views = [plain(standing) for standing in standings]
     answer = Readiness(ready=ready, partitions=views)
     return JSONResponse(answer.model_dump(), 200 if ready else 503)
@@ -64,11 +70,16 @@ def metrics_text(node: Node) -> bytes:
     return generate_latest(node.metrics.registry)
 
 
-def waits_of(node: Node) -> Iterator[str]:
+def standings_of(node: Node) -> Sequence[Standing]:
+    """Where a node's replica stands, by partition; nothing where it has none."""
+    return node.replicated.standings() if node.replicated else ()
+
+
+def waits_of(node: Node, standings: Iterable[Standing]) -> Iterator[str]:
     """What keeps a node from answering every read; nothing where it does."""
     if node.stopping:
         yield "the node is stopping"
-    for standing in node.replicated.standings() if node.replicated else ():
+    for standing in standings:
         if not standing.caught_up:
             yield where_it_is(standing)
 
@@ -81,7 +92,7 @@ def measure(node: Node) -> None:
     metrics.under_way.labels("append").set(node.appending.under_way)
     metrics.warm_sessions.set(node.warm.kept_sessions)
     metrics.warm_bytes.set(node.warm.kept_bytes)
-    for standing in node.replicated.standings() if node.replicated else ():
+    for standing in standings_of(node):
         number = str(standing.partition)
         metrics.behind.labels(number).set(max(standing.end - standing.position, 0))
         metrics.read_bytes.labels(number).set(standing.read_bytes)

@@ -11,7 +11,7 @@ import uvicorn
 
 from foldline.processors.worker_health import Health
 from foldline.projections.service import create_app
-from foldline.projections.service_health import metrics_text, waits_of
+from foldline.projections.service_health import metrics_text, standings_of, waits_of
 from foldline.projections.service_node import Node
 
 KEEP_ALIVE_S = 75
@@ -82,7 +82,7 @@ def telling(node: Node, health: Health) -> dict[str, Any]:
     health.metrics = partial(metrics_text, node)
 
     async def tell() -> None:
-        health.turned(*waits_of(node))
+        health.turned(*waits_of(node, standings_of(node)))
 
     return {"callback_notify": tell, "timeout_notify": 1}
 

@@ -68,15 +68,16 @@ def shaped_by(
     """
     shaper = Shaper(policy, default_counter(), reader, sources.texts)
     events = sources.events
-    sizes = [*accumulate(map(bytes_with_texts, events))]
+    calls = main_calls(events) if policy.makes_smaller else ()
+    sizes = [*accumulate(map(bytes_with_texts, events))] if calls else []
     work = 0
-    for call in main_calls(events) if policy.makes_smaller else ():
+    for call in calls:
         count = place_behind(events, call.upto_seq)
         if count and sizes[count - 1] * TOKENS_PER_BYTE_MAX < policy.least_step_tokens:
             shaper.saw(call.upto_seq)
             continue
         shaper.shape(events[:count])
-        work += len(shaper.sources().events)
+        work += shaper.rests_on
         if work > SHAPED_WORK_MAX:
             raise SettingsError("policy", policy.name, _TOO_MUCH_WORK)
     context = shaper.shape(events)

@@ -63,11 +63,13 @@ class Shaper:
         self._set_up: list[Recorded] = []
         self._bases: list[tuple[int, int]] = []
         """Of each compaction that holds: its own seq, and up to where it goes."""
+        self.rests_on = 0
+        """How many events the last context was built from."""
 
     def shape(self, events: Sequence[Recorded]) -> Context:
         """The context of these events, made as small as the policy wants it."""
         self._grow(events[len(self._events) :])
-        context = build(self.sources())
+        context = self._built()
         for _ in range(STEPS_MAX):
             step = plan(
                 context,
@@ -79,9 +81,14 @@ class Shaper:
             if step is None:
                 break
             self._record(self._event(step))
-            context = build(self.sources())
+            context = self._built()
         self._seen_seq = context.upto_seq
         return context
+
+    def _built(self) -> Context:
+        sources = self.sources()
+        self.rests_on = len(sources.events)
+        return build(sources)
 
     def saw(self, upto_seq: int) -> None:
         """A model was shown the context up to there, at which there was nothing to do."""

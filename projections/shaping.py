@@ -197,8 +197,11 @@ def _summary_tokens(groups: Sequence[Group], cut: int, policy: ContextPolicy) ->
     """How much the summary may have, so that there is less than before, and room."""
     fresh = tokens_of(g for g in groups[:cut] if is_fresh(g, policy))
     replaced = fresh + tokens_of(g for g in groups[:cut] if is_summary(g))
-    allowed = policy.sections.summary or policy.summary_tokens
-    most = min(policy.summary_tokens, allowed, replaced - int(fresh * SUMMARY_GAIN))
+    most = min(
+        policy.summary_tokens,
+        policy.sections.summary or policy.summary_tokens,
+        replaced - int(fresh * SUMMARY_GAIN),
+    )
     if policy.budget_tokens == NO_LIMIT:
         return most
     room = policy.budget_tokens - (tokens_of(groups) - replaced)

@@ -157,13 +157,12 @@ class Walk:
         item.last_seq = recorded.seq
         match recorded.event:
             case ToolCallRequested(call_id=call_id):
-                if all(part.call_id != call_id for part in item.parts):
-                    item.parts.append(Part("call", call_id=call_id))
+                _add_call(item, call_id)
                 self._asked.setdefault(call_id, item)
             case AssistantMessage(blocks=blocks):
                 for block in blocks:
                     if block.kind == "tool_call" and block.call_id:
-                        item.parts.append(Part("call", call_id=block.call_id))
+                        _add_call(item, block.call_id)
                     elif block.kind != "call":  # never shown of a model; so it stays
                         item.parts.extend(self._pieces.parts((block,)))
             case _:
@@ -231,7 +230,7 @@ class Walk:
     def _ends_between(self, item: Item, last: int, now: int) -> list[Item]:
         """Notes of ends that came behind the cut of a compaction that takes their call."""
         asked = [p.call_id for p in item.parts if self._asked.get(p.call_id) is item]
-        tales = [self._tales[c] for c in dict.fromkeys(asked) if c in self._tales]
+        tales = [self._tales[c] for c in asked if c in self._tales]
         ends = [tale.shown_end() for tale in tales if tale.seq <= last]
         return [self._late_item(end) for end in ends if end and last < end.seq < now]
 
@@ -267,6 +266,12 @@ class Walk:
     def held_seq(self) -> int | None:
         """Where the first steering lies that waits; None where none does."""
         return min((seq for seq, _ in self._steering.values()), default=None)
+
+
+def _add_call(item: Item, call_id: str) -> None:
+    """Name a call in a message, once: its block and its request both do."""
+    if all(part.call_id != call_id for part in item.parts):
+        item.parts.append(Part("call", call_id=call_id))
 
 
 def _late(of: str, result: Result) -> Blocks:

@@ -95,7 +95,16 @@ class Wire:
             part: any but a call or a result.
             below: whether it is an image that is shown further down.
         """
-        return text_of(part, below=below, speakers=self.version > GLUED)
+        if part.kind == "reasoning":
+            return ""
+        if part.kind == "server_tool":
+            return f"[server tool: {part.text}]" if part.text.strip() else ""
+        if part.blob is None:
+            is_data = part.kind in ("image", "file") and part.text.startswith("data:")
+            said = part.text if self.version == GLUED else part.spoken
+            return f"[{part.kind}]" if is_data or not part.text else said
+        where = ", shown below" if below else ""
+        return f"[{part.kind}: {part.blob.size} bytes of {part.blob.media_type}{where}]"
 
     def lines(self, texts: Iterable[str]) -> str:
         """Texts that are apart, as one; nothing where all are blank."""
@@ -182,26 +191,6 @@ def provider_of(format: str, provider: str) -> str:  # noqa: A002 - the word for
 
 
 # --- text ----------------------------------------------------------------------------
-
-
-def text_of(part: Part, *, below: bool = False, speakers: bool = True) -> str:
-    """What a part says in words; nothing where it speaks to its own model only.
-
-    Args:
-        part: any but a call or a result.
-        below: whether it is an image that is shown further down.
-        speakers: whether it is said who said it, where nothing else does.
-    """
-    if part.kind == "reasoning":
-        return ""
-    if part.kind == "server_tool":
-        return f"[server tool: {part.text}]" if part.text.strip() else ""
-    if part.blob is None:
-        is_data = part.kind in ("image", "file") and part.text.startswith("data:")
-        said = part.spoken if speakers else part.text
-        return f"[{part.kind}]" if is_data or not part.text else said
-    where = ", shown below" if below else ""
-    return f"[{part.kind}: {part.blob.size} bytes of {part.blob.media_type}{where}]"
 
 
 def system_text(context: Context, wire: Wire) -> str:

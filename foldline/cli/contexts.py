@@ -173,9 +173,10 @@ class _Looking:
     def _show_budgets(self, explanation: dict[str, Any]) -> None:
         """Each section's tokens beside its budget, and what is above it."""
         tokens, budgets = explanation["tokens"], explanation["budgets"]
-        if budgets:
-            self._out.heading(f"budgets of policy {clean_line(explanation['policy'])}")
-        for name, count in tokens.items() if budgets else ():
+        if not budgets:
+            return
+        self._out.heading(f"budgets of policy {clean_line(explanation['policy'])}")
+        for name, count in tokens.items():
             if name == "total" or not (count or name in budgets):
                 continue
             budget = budgets.get(name)

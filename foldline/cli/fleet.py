@@ -68,13 +68,14 @@ def worker(
     if not settings.url.startswith(KAFKA):
         raise UsageError("--log", "a log on Kafka; of any other, see: fleet show")
     log_to_stderr(json_wanted=context.out.json, warnings_of=FAUST)
+    cluster = cluster_of(settings)
     with (
         listening(settings) as (health, port),
-        closing(KafkaLog(cluster_of(settings), settings=settings)) as log,
+        closing(KafkaLog(cluster, settings=settings)) as log,
     ):
         folding = FleetFolding(settings, mirrored=mirrored)
         create_fleet_changelog(
-            cluster_of(settings), settings, folding.version, partitions=log.partitions
+            cluster, settings, folding.version, partitions=log.partitions
         )
         asyncio.run(_run(context, settings, log, folding, health, port))
     return OK

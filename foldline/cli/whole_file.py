@@ -18,7 +18,7 @@ BESIDE = ".foldline-export-"
 """How the name of a file begins that is not whole yet."""
 
 BESIDE_LOG = (
-    *("-wal", "-shm", "-journal", ".torn", ".redaction-key"),
+    *("-wal", "-shm", "-journal", ".torn"),
     *(".blobs", ".owners", ".leases"),
 )
 """How the names of what lies beside a log's file go on behind its own."""
@@ -41,10 +41,10 @@ def check_place(path: Path, *, log_url: str, option: str = OUTPUT) -> None:
     from foldline.producers.redaction_key import key_path
 
     place, own, key = destination(path, option=option), path_of(log_url), key_path(log_url)
-    parts = (
-        [] if own is None else [own, *(own.with_name(own.name + end) for end in BESIDE_LOG)]
-    )
-    for part in (*parts, *([key] if key is not None else [])):
+    parts = [part for part in (own, key) if part is not None]
+    if own is not None:
+        parts += [own.with_name(own.name + end) for end in BESIDE_LOG]
+    for part in parts:
         whole = part.resolve()
         if whole == place or whole in place.parents or _same(place, whole):
             what = "the log" if part == own else "a part of the log"

@@ -14,13 +14,14 @@ from foldline.processors.open_log import open_log
 from foldline.projections.fleet_folding import FleetFolding, append_of
 from foldline.projections.fleet_loops import DETECTOR
 from foldline.projections.fleet_rows import session_key
-from foldline.schemas.events import LoopDetected, ToolCallRequested, TurnStarted
+from foldline.schemas.events import LoopDetected, TurnStarted
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.state import WINDOW
 from foldline.schemas.verdicts import ACCEPTED, DUPLICATE, TOO_OLD, Verdict
 from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.samples import created, said
+from tests import happenings as h
 
 
 class Table:
@@ -59,16 +60,7 @@ def go_round(log: MemoryLog) -> LogStory:
     """A session that has asked for the same three times."""
     story = LogStory(log).given(created(), TurnStarted(trigger="USER"))
     for number in range(3):
-        story.given(
-            ToolCallRequested(
-                call_id=f"m:{number}",
-                tool="ls",
-                args_hash="same",
-                message_id="m",
-                position=0,
-                arguments=(),
-            )
-        )
+        story.given(h.request(f"m:{number}", tool="ls", args_hash="same"))
     return story
 
 

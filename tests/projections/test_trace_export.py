@@ -135,6 +135,21 @@ def test_a_request_holds_no_more_spans_than_the_limit(
     assert sizes == [BATCH_SPANS_MAX, 1]
 
 
+def test_of_several_requests_only_the_one_that_is_too_large_is_sent_in_parts(
+    log: AuditableLog, receiver: Receiver
+) -> None:
+    write_open_session(log, "open-1")
+    one = spans_of(log, "open-1")[0]
+    many = [
+        replace(one, ref=SpanRef(one.ref.trace_id, f"{number + 1:016x}"))
+        for number in range(BATCH_SPANS_MAX + 4)
+    ]
+    receiver.statuses = [200, 413]
+    assert sender_to(receiver.url).send(many).spans == len(many)
+    sizes = [len(r.resource_spans[0].scope_spans[0].spans) for r in receiver.requests]
+    assert sizes == [BATCH_SPANS_MAX, 2, 2]
+
+
 def test_an_outage_is_waited_for_and_a_refusal_is_not(
     log: AuditableLog, receiver: Receiver
 ) -> None:
