@@ -399,8 +399,7 @@ class Worker:
             waits.append("no transactions yet")
         for owned in self._owned():
             if owned.shown != RUNNING:
-                why = owned.reason or owned.progress.step
-                waits.append(f"partition {owned.index} is {owned.shown}: {why}")
+                waits.append(f"partition {owned.index} is {owned.shown}: {owned.why}")
         return tuple(waits)
 
     def leave(self) -> None:

@@ -61,6 +61,12 @@ class Owned:
         """The phase for people: one that is only tried again is still blocked."""
         return BLOCKED if self.phase == RUNNING and self.reason else self.phase
 
+    @property
+    def why(self) -> str:
+        """What it does or waits for: a restore that is tried again also says why."""
+        doing = self.progress.step if self.phase == RESTORING else ""
+        return "; ".join(filter(None, (doing, self.reason)))
+
     def wait(self) -> None:
         """Set when it is tried again, each time after a longer pause."""
         self.retry_s = time.monotonic() + self.back_off_ms / 1000
@@ -268,7 +274,7 @@ class Assignment:
 
     def _unblock(self, owned: Owned, *, open_for_work: bool) -> None:
         if owned.partition is None:
-            owned.phase, owned.reason = RESTORING, ""
+            owned.phase = RESTORING  # its reason still says why, until that worked
             owned.progress = self._restores.begin(owned.index)
             return
         if not open_for_work:
