@@ -22,7 +22,7 @@ RUN groupadd --gid 10001 foldline \
         --shell /usr/sbin/nologin foldline \
     && install --directory --owner=foldline --group=foldline --mode=0700 \
         /var/lib/foldline /var/lib/foldline/state /var/lib/foldline/blobs \
-        /var/lib/foldline/tokens
+        /var/lib/foldline/data /var/lib/foldline/tokens
 COPY --from=build /opt/foldline /opt/foldline
 ENV PATH=/opt/foldline/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001:10001

@@ -16,7 +16,6 @@ from testcontainers.core.wait_strategies import HttpWaitStrategy, LogMessageWait
 from tests.cluster.broker_settings import (
     CONTAINER_CONTROLLER_PORT,
     CONTAINER_DATA,
-    CONTAINER_PORT,
     KAFKA_VERSION,
     Node,
     as_environment,
@@ -36,11 +35,15 @@ START_TIMEOUT_S = 120
 
 
 def container_node(port: int) -> Node:
-    """The one broker in a container; `port` is the host's, which clients are told."""
+    """The one broker in a container, which listens on `port` there as on the host.
+
+    It has one listener, for clients and for itself: what coordinates transactions goes to
+    the leaders of partitions by the address that clients are told.
+    """
     return Node(
         node_id=1,
         host="localhost",
-        port=CONTAINER_PORT,
+        port=port,
         controller_port=CONTAINER_CONTROLLER_PORT,
         data=CONTAINER_DATA,
         advertised=f"127.0.0.1:{port}",
@@ -53,7 +56,7 @@ def container_environment(port: int) -> dict[str, str]:
     settings = broker_settings(node, [node])
     # In a container "localhost" would not be reached from outside.
     settings["listeners"] = (
-        f"PLAINTEXT://:{CONTAINER_PORT},CONTROLLER://:{CONTAINER_CONTROLLER_PORT}"
+        f"PLAINTEXT://:{node.port},CONTROLLER://:{CONTAINER_CONTROLLER_PORT}"
     )
     return as_environment(settings)
 
@@ -76,7 +79,7 @@ class ApacheKafkaContainer(DockerContainer):
     def __init__(self, image: str = KAFKA_IMAGE) -> None:
         super().__init__(image)
         (self.port,) = free_ports(1)
-        self.with_bind_ports(CONTAINER_PORT, self.port)
+        self.with_bind_ports(self.port, self.port)
         for name, text in container_environment(self.port).items():
             self.with_env(name, text)
         log = LogMessageWaitStrategy(STARTED).with_startup_timeout(START_TIMEOUT_S)

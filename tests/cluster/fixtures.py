@@ -5,7 +5,7 @@ skipped, with the reason in the summary; `FOLDLINE_TEST_KAFKA=required` makes th
 error.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,12 @@ def own_cluster(tmp_path: Path) -> Generator[OwnCluster]:
     _require_jars()
     with ExitStack() as stack:
 
-        def start(*, brokers: int = 1) -> JarCluster:
+        def start(*, brokers: int = 1, advertised: Sequence[str] = ()) -> JarCluster:
             folder = tmp_path / "own-cluster"
             folder.mkdir()
-            cluster = JarCluster(folder, brokers=brokers, options=SHORT_LIVED)
+            cluster = JarCluster(
+                folder, brokers=brokers, options=SHORT_LIVED, advertised=advertised
+            )
             stack.callback(cluster.close)
             return cluster
 

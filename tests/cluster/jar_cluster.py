@@ -39,13 +39,25 @@ class JarCluster:
     """
 
     def __init__(
-        self, folder: Path, *, brokers: int = 1, options: Sequence[str] = BROKER_OPTIONS
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        options: Sequence[str] = BROKER_OPTIONS,
+        advertised: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._options = options
         ports = free_ports(2 * brokers)
         self._nodes = [
-            Node(i + 1, HOST, ports[2 * i], ports[2 * i + 1], str(folder / f"data-{i + 1}"))
+            Node(
+                i + 1,
+                HOST,
+                ports[2 * i],
+                ports[2 * i + 1],
+                str(folder / f"data-{i + 1}"),
+                advertised[i] if advertised else "",
+            )
             for i in range(brokers)
         ]
         self._jars = jars.kafka_jars()
@@ -58,7 +70,11 @@ class JarCluster:
     @property
     def bootstrap(self) -> str:
         """Every broker, for clients."""
-        return ",".join(f"{node.host}:{node.port}" for node in self._nodes)
+        return ",".join(n.advertised or f"{n.host}:{n.port}" for n in self._nodes)
+
+    def port(self, index: int = 0) -> int:
+        """Where one listens itself, whatever clients are told."""
+        return self._nodes[index].port
 
     def kill(self, index: int = 0) -> None:
         """SIGKILL one."""

@@ -48,10 +48,19 @@ def test_a_container_is_told_what_a_jar_is_told() -> None:
     }
     assert differing == WHERE
     assert container["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://127.0.0.1:19999"
-    assert container["KAFKA_LISTENERS"] == "PLAINTEXT://:9092,CONTROLLER://:9093"
+    assert container["KAFKA_LISTENERS"] == "PLAINTEXT://:19999,CONTROLLER://:9093"
     assert containers.container_registry_environment().keys() == (
         registry_environment(host="h", port=1, management_port=2).keys()
     )
+
+
+def test_a_container_reaches_itself_where_it_tells_clients_that_it_is() -> None:
+    """Its one listener is that between brokers, too: transactions end through it."""
+    given = containers.container_environment(19_999)
+    told = given["KAFKA_ADVERTISED_LISTENERS"].rpartition(":")[2]
+    listeners = given["KAFKA_LISTENERS"].split(",")
+    ports = dict(one.split("://:") for one in listeners)
+    assert ports[given["KAFKA_INTER_BROKER_LISTENER_NAME"]] == told
 
 
 def test_both_run_the_same_versions() -> None:

@@ -16,6 +16,12 @@ SCHEMA: Final = Path(__file__).with_name("compose-spec.json")
 """The Compose Specification's own schema, as compose-go v2.16.2 has it: Copyright 2020
 The Compose Specification Authors, Apache-2.0 (this project's LICENSE has its text)."""
 
+HOME: Final = "/var/lib/foldline"
+"""Of the image's user; only what is mounted below it can be written."""
+
+NOT_OURS: Final = frozenset({"XDG_DATA_HOME"})
+"""Variables that our services are told and that are no settings of foldline's."""
+
 Service = dict[str, Any]
 
 _VARIABLE = re.compile(r"(?<!\$)\$\{[A-Z_]+:-([^}]*)\}")
@@ -72,6 +78,17 @@ def foldline_commands(service: Service) -> list[list[str]]:
         return [service["command"]]
     (script,) = service["command"]
     return [shlex.split(line)[1:] for line in _LOCAL_COMMANDS.findall(script)]
+
+
+def mounts_below_home(service: Service) -> dict[str, str]:
+    """The volumes of a service in its home, by the name of the folder there."""
+    mounts = (mount.split(":")[:2] for mount in service.get("volumes", ()))
+    below = f"{HOME}/"
+    return {
+        path.removeprefix(below): volume
+        for volume, path in mounts
+        if path.startswith(below)
+    }
 
 
 def prometheus_jobs() -> dict[str, dict[str, Any]]:

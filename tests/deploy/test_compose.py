@@ -51,7 +51,7 @@ def test_every_foldline_variable_is_a_setting_with_a_value_that_it_takes(
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     for service in compose.ours(services).values():
         given = service["environment"]
-        assert set(given) - known == set()
+        assert set(given) - known == compose.NOT_OURS
         with monkeypatch.context() as patched:
             for name, value in given.items():
                 patched.setenv(name, value)
@@ -181,6 +181,17 @@ def test_the_rules_that_come_with_it_record_and_do_nothing_else() -> None:
     given = tomllib.loads(path.read_text(encoding="utf-8"))["rule"]
     assert [rule.name for rule in held] == [rule["name"] for rule in given]
     assert {rule["action"] for rule in given} == {"none"}
+
+
+@BOTH
+def test_whoever_writes_content_shares_the_key_of_its_placeholders(
+    services: dict[str, Service],
+) -> None:
+    """Else one of them cannot start, for the rest of a container cannot be written."""
+    for name, service in compose.ours(services).items():
+        mounted = compose.mounts_below_home(service)
+        assert (mounted.get("data") == "data") == ("blobs" in mounted), name
+        assert service["environment"]["XDG_DATA_HOME"] == f"{compose.HOME}/data"
 
 
 def test_no_secret_is_inside() -> None:

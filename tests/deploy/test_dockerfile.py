@@ -35,6 +35,16 @@ def test_the_image_installs_by_hash_and_runs_as_nobody_special() -> None:
     assert "HEALTHCHECK" in dockerfile
 
 
+def test_what_is_mounted_in_the_home_of_its_user_is_the_users() -> None:
+    (made,) = re.findall(r"install --directory ([^\n]*)", compose.dockerfile())
+    mounted = {
+        f"{compose.HOME}/{folder}"
+        for service in compose.ours(compose.services()).values()
+        for folder in compose.mounts_below_home(service)
+    }
+    assert {word for word in made.split() if word[0] == "/"} == {compose.HOME} | mounted
+
+
 def test_the_image_has_the_versions_of_every_other_installation() -> None:
     run, image, dev = _pins("run.lock"), _pins("image.lock"), _pins("dev.lock")
     assert len(run) > 20

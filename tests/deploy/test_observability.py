@@ -120,6 +120,17 @@ def test_every_alert_is_tested_and_says_what_to_do() -> None:
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
 
 
+def test_the_docs_say_of_every_alert_what_it_means_what_to_do_and_what_it_guards() -> None:
+    page = (compose.ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    levels = re.findall(r"^\| ([a-z]+) \| [^|]+ \|$", page, re.MULTILINE)
+    rows = re.findall(
+        r"^\| (Foldline\w+) \| (\w+) \| [^|]+ \| [^|]+ \| (\w+) \|$", page, re.MULTILINE
+    )
+    wanted = [(a["alert"], a["labels"]["severity"]) for a in alerts()]
+    assert [(name, severity) for name, severity, _ in rows] == wanted
+    assert {level for _, _, level in rows} == set(levels) - {"level"}
+
+
 def test_prometheus_takes_its_configuration() -> None:
     promtool("check", "config", "--syntax-only", "prometheus.yml")
 

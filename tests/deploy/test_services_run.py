@@ -26,7 +26,13 @@ from tests.cluster.logs import SUBJECTS
 from tests.cluster.processes import Process, free_ports, wait_until
 from tests.cluster.shared import ROOT, Broker
 from tests.deploy import compose
-from tests.deploy.compose import Service, asked, prometheus_jobs
+from tests.deploy.compose import (
+    HOME,
+    Service,
+    asked,
+    mounts_below_home,
+    prometheus_jobs,
+)
 from tests.otlp_receiver import receiving
 
 READY_TIMEOUT_S = 90
@@ -36,6 +42,9 @@ LISTENING = ("4318", "8083", "9463", "9464", "9465", "9466", "9467")
 policies."""
 
 CONSUMERS = ("recovery", "metrics", "fleet", "traces", "policies")
+
+OWN = ("FOLDLINE_", "XDG_")
+"""What variables of this process begin with that would say where things lie."""
 
 PORTS = ("FOLDLINE_HEALTH_PORT", "FOLDLINE_HTTP_PORT")
 
@@ -56,14 +65,13 @@ class Stand:
         worker_port, read_port, *ports = free_ports(2 + len(LISTENING))
         registry = urlsplit(broker.registry_url).netloc
         self.folder = folder
-        for volume in ("state", "blobs", "tokens"):
-            (folder / volume).mkdir()
+        self._roots = {name: self._root(name) for name in compose.ours(services)}
+        (folder / "no-folder").touch()
         self.read_url = f"http://127.0.0.1:{read_port}"
         self._words = {
             "kafka:9092,kafka-2:9092,kafka-3:9092": broker.bootstrap,
             "kafka:9092": broker.bootstrap,
             "registry:8080": registry,
-            "/var/lib/foldline": str(folder),
             "/etc/foldline": str(ROOT / "deploy"),
             "127.0.0.1:8081": f"127.0.0.1:{worker_port}",
             "127.0.0.1:8080": f"127.0.0.1:{read_port}",
@@ -82,18 +90,31 @@ class Stand:
             "FOLDLINE_TOPIC_PREFIX": f"d{uuid.uuid4().hex[:12]}.",
             "FOLDLINE_SUBJECT_PREFIX": SUBJECTS,
             "PYTHONPATH": str(ROOT),
+            "HOME": str(folder / "no-folder" / "home"),
         }
 
-    def environment(self, service: Service) -> dict[str, str]:
-        """A service's environment; nothing of this process's own foldline."""
-        given = {name: self.said(text) for name, text in service["environment"].items()}
+    def _root(self, name: str) -> Path:
+        """A service's /var/lib/foldline: nothing but what is mounted in it."""
+        root = self.folder / "roots" / name
+        root.mkdir(parents=True)
+        for mounted, volume in mounts_below_home(self.services[name]).items():
+            kept = self.folder / "volumes" / volume
+            kept.mkdir(parents=True, exist_ok=True)
+            (root / mounted).symlink_to(kept)
+        return root
+
+    def environment(self, name: str) -> dict[str, str]:
+        """A service's environment; nothing of this process's own, and no home to write."""
+        told = self.services[name]["environment"]
+        given = {variable: self.said(name, text) for variable, text in told.items()}
         ports = {name: given[name] for name in PORTS if name in given}
         given |= {name: self._ports[port] for name, port in ports.items()}
-        outer = {n: v for n, v in os.environ.items() if not n.startswith("FOLDLINE_")}
+        outer = {n: v for n, v in os.environ.items() if not n.startswith(OWN)}
         return outer | given | self._names
 
-    def said(self, text: str) -> str:
-        """A text of the file, as it is on this machine."""
+    def said(self, name: str, text: str) -> str:
+        """A text of a service, as it is on this machine."""
+        text = text.replace(HOME, str(self._roots[name]))
         for there, here in self._words.items():
             text = text.replace(there, here)
         return text
@@ -104,32 +125,31 @@ class Stand:
 
     def start(self, name: str) -> Process:
         """Start a service that runs on."""
-        service = self.services[name]
-        (words,) = compose.foldline_commands(service)
-        said = [self.said(word) for word in words]
+        (words,) = compose.foldline_commands(self.services[name])
+        said = [self.said(name, word) for word in words]
         return Process(
-            ["env", "-i", *_assigned(self.environment(service)), *COMMAND, *said],
+            ["env", "-i", *_assigned(self.environment(name)), *COMMAND, *said],
             log=self.folder / f"{name}.log",
-            folder=self.folder,
+            folder=self._roots[name],
         )
 
     def run_to_its_end(self, name: str) -> None:
         """Run a service's own script, with a `foldline` in its way."""
         service = self.services[name]
         command = [*service["entrypoint"], *service["command"]]
-        self._run([word.replace("$$", "$") for word in command], service)
+        self._run([word.replace("$$", "$") for word in command], name)
 
     def foldline(self, name: str, *words: str) -> str:
         """What `docker compose exec NAME foldline ...` would print."""
-        return self._run(["foldline", *words], self.services[name])
+        return self._run(["foldline", *words], name)
 
-    def _run(self, command: Sequence[str], service: Service) -> str:
-        environment = self.environment(service)
+    def _run(self, command: Sequence[str], name: str) -> str:
+        environment = self.environment(name)
         environment["PATH"] = f"{self._programs()}:{environment['PATH']}"
         done = subprocess.run(
             command,
             env=environment,
-            cwd=self.folder,
+            cwd=self._roots[name],
             capture_output=True,
             text=True,
             check=False,
@@ -150,7 +170,7 @@ class Stand:
         """What the service's health check says."""
         kind, *command = self.services[name]["healthcheck"]["test"]
         assert (kind, command[0]) == ("CMD", "python")
-        spoken = [sys.executable, *(self.said(word) for word in command[1:])]
+        spoken = [sys.executable, *(self.said(name, word) for word in command[1:])]
         return subprocess.run(spoken, capture_output=True, check=False).returncode == 0
 
     def wait_healthy(self, name: str, process: Process) -> None:
@@ -161,6 +181,16 @@ class Stand:
             return self.is_healthy(name)
 
         wait_until(healthy, timeout_s=READY_TIMEOUT_S, what=lambda: process.said()[-3_000:])
+
+    def check_writes(self) -> None:
+        """Whatever was written in a service's folder lies below one of its mounts.
+
+        The rest of a container cannot be written. And everybody found one key.
+        """
+        for name, root in self._roots.items():
+            mounted = mounts_below_home(self.services[name])
+            assert {path.name for path in root.iterdir()} == mounted.keys(), name
+        assert len(list((self.folder / "volumes").rglob("*.redaction-key"))) == 1
 
 
 def _assigned(environment: dict[str, str]) -> Sequence[str]:
@@ -183,6 +213,7 @@ async def test_init_worker_and_read_node_start_as_they_are_written(stand: Stand)
         await _tell_a_session(stand, "h1")
         _check_consumers(stand, stack)
         assert (read.terminate(), worker.terminate()) == (0, 0)
+    stand.check_writes()
 
 
 def _check_consumers(stand: Stand, stack: ExitStack) -> None:
