@@ -4,8 +4,8 @@
    nothing of it counts. What no record can carry is answered here.
 2. The appends of a session stand in its lane (`foldline.processors.sending`), which
    says what is to be sent now. Lanes of many sessions and callers go side by side.
-3. A record goes to the partition of its session, over one connection with one request
-   in flight: the broker takes a session's records in their order.
+3. A record goes to the partition of its session, always over the same connection, which
+   has one request in flight: the broker takes a session's records in their order.
 4. The acknowledgement says at which offset a copy stands. Not acknowledged, it is sent
    again; acknowledged without a verdict, too, but later.
 5. A verdict, once it is final, is the answer. When every append of a call has one, the
@@ -27,9 +27,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from foldline.errors import LogUnavailableError, UncertainAppendError
 from foldline.faults import crash_point
 from foldline.processors.admission import MAX_ID_LENGTH
-from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_channel import Channels
 from foldline.processors.kafka_records import Headers, Outgoing, utf8
-from foldline.processors.sending import Lane, Limits, Sending
+from foldline.processors.sending import Lane, Limits, Pace, Sending
 from foldline.schemas.blocks import clean_text
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import TOO_LARGE, UNDECODABLE, Verdict
@@ -82,7 +82,7 @@ class KafkaAppends:
         partitions: how many it has.
         limits: how much is under way, and when it is sent again.
         encode: makes a record of an append.
-        channel: sends them, and calls back.
+        channels: send them, and call back.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class KafkaAppends:
         partitions: int,
         limits: Limits,
         encode: Encode,
-        channel: Channel,
+        channels: Channels,
     ) -> None:
         self._url = url
         self._topic = topic
@@ -102,11 +102,12 @@ class KafkaAppends:
         self._encode = encode
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}
+        self._pace = Pace(limits)
         self._calls: dict[Sending, Call] = {}
         self._closed = False
-        self._channel = channel
-        self._threads = [channel.thread]
-        channel.call_on_tick(self._tick)
+        self._channels = channels
+        self._watched: list[threading.Thread] = []
+        channels.call_on_tick(self._tick)
 
     # --- the caller's thread ---------------------------------------------------------
 
@@ -134,10 +135,11 @@ class KafkaAppends:
 
     def watch(self, thread: threading.Thread) -> None:
         """Without this thread no answer comes: who waits is told when it has failed."""
-        self._threads.append(thread)
+        self._watched.append(thread)
 
     def _check_threads(self) -> None:
-        dead = [thread.name for thread in self._threads if not thread.is_alive()]
+        threads = [*self._channels.threads, *self._watched]
+        dead = [thread.name for thread in threads if not thread.is_alive()]
         if dead and not self._closed:
             reason = f"thread {dead[0]} of this client has failed; open the log anew"
             raise UncertainAppendError(self._url, reason)
@@ -178,7 +180,7 @@ class KafkaAppends:
             for session_id, sending in sendings:
                 lane = self._lanes.get(session_id)
                 if lane is None:
-                    lane = Lane(self._limits, chance=random.random)
+                    lane = Lane(self._limits, chance=random.random, pace=self._pace)
                     self._lanes[session_id] = lane
                 lane.add(sending)
                 self._calls[sending] = call
@@ -205,7 +207,8 @@ class KafkaAppends:
         for sending in lane.due(now_s):
             heard = partial(self._delivered, lane, sending)
             try:
-                self._channel.send(self._topic, sending.record, heard)
+                channel = self._channels.of(sending.record.partition)
+                channel.send(self._topic, sending.record, heard)
             except BufferError:
                 sending.trouble = "too many records are on their way"
                 return
@@ -217,6 +220,7 @@ class KafkaAppends:
     def _settle(self, session_id: str, lane: Lane, now_s: float) -> None:
         """Give out what has become final, and send what there is room for now."""
         for sending in lane.settle():
+            self._pace.answered(sending, now_s)
             call = self._calls.pop(sending, None)
             if call is not None:
                 call.answer(sending)
@@ -290,7 +294,8 @@ class KafkaAppends:
         if sending.last_offset >= 0:
             where = f"[{sending.record.partition}] {sending.last_offset}"
             return f"in {self._topic} {where} for {waited}, but no worker has answered"
-        reason = sending.trouble or self._channel.trouble or "no acknowledgement"
+        trouble = self._channels.of(sending.record.partition).trouble
+        reason = sending.trouble or trouble or "no acknowledgement"
         return f"no broker took it for {waited}: {reason}"
 
     def close(self) -> None:

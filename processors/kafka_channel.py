@@ -1,4 +1,4 @@
-"""One producer of a client, with the thread that hears what became of its records.
+"""The producers of a client, each with a thread that hears what became of its records.
 
 A producer that reports a fatal error is of no more use: another takes its place, and
 what the first had not delivered is reported as lost, to be sent again.
@@ -6,6 +6,7 @@ what the first had not delivered is reported as lost, to be sent again.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -14,7 +15,10 @@ from foldline.errors import LogUnavailableError
 from foldline.processors.kafka_records import Outgoing
 
 POLL_S = 0.05
-"""How often the thread looks at the clock, if nothing wakes it before."""
+"""How often the thread looks at the clock."""
+
+CHANNELS_MAX = 4
+"""How many producers a client has for its appends, each with a connection to a broker."""
 
 FLUSH_S = 2.0
 """How long closing waits for records that are still on their way."""
@@ -45,7 +49,7 @@ class Channel:
         self.thread.start()
 
     def call_on_tick(self, on_tick: Callable[[], None]) -> None:
-        """Call this in the thread after each look, at least every POLL_S."""
+        """Call this in the thread about every POLL_S, however much it hears meanwhile."""
         self._on_tick = on_tick
 
     def send(self, topic: str, record: Outgoing, on_delivery: OnDelivery) -> None:
@@ -103,11 +107,14 @@ class Channel:
         _log.warning("kafka: %s: %s", error.name(), error.str())
 
     def _run(self) -> None:
+        ticked_s = time.monotonic()
         while not self._stopped.is_set():
             self._producer.poll(POLL_S)
             if self._fatal.is_set():
                 self._replace()
-            self._on_tick()
+            if time.monotonic() - ticked_s >= POLL_S:
+                self._on_tick()
+                ticked_s = time.monotonic()
 
     def _replace(self) -> None:
         """Begin again with another producer; what the old one still had is lost."""
@@ -121,14 +128,67 @@ class Channel:
         old.purge()
         old.flush(FLUSH_S)
 
+    def stop(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self._stopped.set()
+
     def close(self) -> None:
         """Send what is still on its way, for a moment, and end the thread."""
-        self._stopped.set()
+        self.stop()
         if threading.current_thread() is not self.thread:
             self.thread.join()
         if self._producer.flush(FLUSH_S):
             self._producer.purge()
             self._producer.flush(0)
+
+
+class Channels:
+    """The channels of a client, each for its share of the partitions; any thread may.
+
+    A channel has one request in flight to a broker, of one partition: so the records of
+    a session keep their order, and those of other partitions wait. Several channels wait
+    less. Each is made when a record of its share is to be sent.
+    """
+
+    def __init__(self, make: MakeProducer) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: dict[int, Channel] = {}
+        self._on_tick: Callable[[], None] = _nothing
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The threads of the channels that were made so far."""
+        with self._lock:
+            return [channel.thread for channel in self._made.values()]
+
+    def of(self, partition: int) -> Channel:
+        """The channel of a partition, always the same one."""
+        with self._lock:
+            place = partition % CHANNELS_MAX
+            channel = self._made.get(place)
+            if channel is None:
+                channel = Channel(self._make)
+                if not self._made:
+                    channel.call_on_tick(self._tick)
+                self._made[place] = channel
+            return channel
+
+    def call_on_tick(self, on_tick: Callable[[], None]) -> None:
+        """Call this in the thread of the channel that was made first."""
+        self._on_tick = on_tick
+
+    def _tick(self) -> None:
+        self._on_tick()
+
+    def close(self) -> None:
+        """Close each of them; nothing is sent any more."""
+        with self._lock:
+            made = list(self._made.values())
+        for channel in made:
+            channel.stop()
+        for channel in made:
+            channel.close()
 
 
 class Receipt:

@@ -28,7 +28,7 @@ from foldline.kafka_meta import read_meta
 from foldline.places import default_data_dir
 from foldline.processors.blobs import BlobStore
 from foldline.processors.kafka_append import KafkaAppends
-from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_channel import Channel, Channels
 from foldline.processors.kafka_leases import KafkaLeases
 from foldline.processors.kafka_records import Headers, encode_append
 from foldline.processors.kafka_recovery import RecoveryFeed
@@ -91,7 +91,7 @@ class KafkaLog(ReadingLog):
         self._opening = threading.RLock()
         self._closing = ExitStack()
         self._closed = False
-        self._channel: Channel | None = None
+        self._channels: Channels | None = None
         self._appends: KafkaAppends | None = None
         self._reads: Reads | None = None
         self._seen: OrderedDict[str, int] = OrderedDict()
@@ -134,17 +134,21 @@ class KafkaLog(ReadingLog):
 
     # --- connections -----------------------------------------------------------------
 
-    def _open_channel(self) -> Channel:
+    def _open_channels(self) -> Channels:
         with self._opening:
             self._check_open()
-            if self._channel is None:
-                self._channel = Channel(
+            if self._channels is None:
+                self._channels = Channels(
                     lambda hear: client_producer(
                         self._cluster, self._settings, on_error=hear
                     )
                 )
-                self._closing.callback(self._channel.close)
-            return self._channel
+                self._closing.callback(self._channels.close)
+            return self._channels
+
+    def _open_channel(self) -> Channel:
+        """The channel of what is no append."""
+        return self._open_channels().of(0)
 
     def _open_appends(self) -> KafkaAppends:
         """The way of appends, with the verdicts' way back open before it is used."""
@@ -157,7 +161,7 @@ class KafkaLog(ReadingLog):
                     partitions=self.partitions,
                     limits=_limits(self._settings),
                     encode=self._encode,
-                    channel=self._open_channel(),
+                    channels=self._open_channels(),
                 )
                 verdicts = self._open_verdicts(appends)
                 appends.watch(verdicts.thread)

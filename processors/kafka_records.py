@@ -18,7 +18,8 @@ knew it. Its headers say what is needed to route, refuse and answer it undecoded
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple, cast
+from operator import methodcaller
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import quote
 
 from foldline.errors import DecodeError, EncodeError, NoAppendError
@@ -37,6 +38,9 @@ from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import Verdict
 from foldline.schemas.verdicts import encode_verdict as verdict_body
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 Headers = list[tuple[str, bytes]]
 
@@ -58,6 +62,8 @@ MAX_REQUIRES = 32
 NO_KEY = b"\x00none"
 """The key in `rejected` of a record that had none, or one too long to be said twice."""
 
+BAD_NAME = "the name of a header is not UTF-8"
+
 MAX_DIGITS = 18
 """How long a number in a header may be."""
 
@@ -70,6 +76,8 @@ class Incoming(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers | None
+    has_bad_headers: bool = False
+    """Whether it has headers that cannot be read: then it is given without any."""
 
 
 class Outgoing(NamedTuple):
@@ -79,6 +87,42 @@ class Outgoing(NamedTuple):
     key: bytes
     value: bytes
     headers: Headers | None = None
+
+
+_HEADERS = methodcaller("headers")
+
+
+def headers_of(message: "Message") -> Headers | None:
+    """The headers of a record that was consumed. To be asked once of each.
+
+    The client makes a text of each name. At one that is no UTF-8 it gives a list with a
+    hole in it, and an exception beside it: the interpreter notices the two only where it
+    has not made a short cut of the call, which is why `_HEADERS` makes it. Whoever looks
+    into the hole, or asks a second time, ends the process.
+
+    Raises:
+        DecodeError: a header's name is no UTF-8.
+    """
+    try:
+        return cast("Headers | None", _HEADERS(message))
+    except (SystemError, UnicodeDecodeError) as error:
+        raise DecodeError(BAD_NAME) from error
+
+
+def incoming_of(message: "Message") -> Incoming:
+    """A record of `appends` as a consumer gives it."""
+    try:
+        headers, bad = headers_of(message), False
+    except DecodeError:
+        headers, bad = None, True
+    return Incoming(
+        cast("int", message.offset()),
+        message.timestamp()[1] * 1000,
+        message.key(),
+        message.value(),
+        headers,
+        bad,
+    )
 
 
 def header_map(headers: Headers | None) -> Mapping[str, bytes]:
@@ -217,6 +261,8 @@ def take_append(
         NewerFormatError: a newer version of a type, which only a newer worker reads.
         RegistryUnavailableError: the schema's text cannot be had now.
     """
+    if incoming.has_bad_headers:
+        raise NoAppendError("bad_header", BAD_NAME)
     body = cast("bytes", incoming.value)[FRAME_BYTES:]
     try:
         taken = codec.take(schema_id, body, like)

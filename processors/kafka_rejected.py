@@ -8,6 +8,7 @@ import heapq
 import queue
 import time
 import uuid
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from foldline.errors import (
     UncertainAppendError,
 )
 from foldline.kafka import FETCH_WAIT_MS, Cluster, client_producer, reader_consumer
-from foldline.processors.kafka_records import REPLY_TO, Headers
+from foldline.processors.kafka_records import REPLY_TO, Headers, headers_of
 from foldline.processors.kafka_verdicts import VerdictReader
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.registry_client import RegistryClient
@@ -233,7 +234,7 @@ class Rejected:
         window = WINDOW * limit
         while True:
             start = max(low, high - window)
-            found = list(self._range(consumer, topic, partition, start))[-limit:]
+            found = deque(self._range(consumer, topic, partition, start), maxlen=limit)
             if len(found) == limit or start == low:
                 return [self._rejection(message) for message in found]
             window *= 4
@@ -310,8 +311,12 @@ class Rejected:
 
 
 def _headers_of(message: Message) -> Headers:
-    found = message.headers() or []
-    return [(name, value) for name, value in found if isinstance(value, bytes)]
+    """Those that can be sent again: none, where one of them cannot be read."""
+    try:
+        found = headers_of(message) or []
+    except DecodeError:
+        return []
+    return [(name, value) for name, value in found if value is not None]  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def _session_of(key: bytes | None) -> str:

@@ -112,7 +112,9 @@ class Partition:
         self.counters = Counters()
         self._partitions = partitions
         self._codec = codec
-        self._intake = Intake(codec, partitions=partitions)
+        self._intake = Intake(
+            codec, partitions=partitions, cached_sessions=limits.cached_sessions
+        )
         self._ids = ids
         self._lag_limit = limits.snapshot_lag_events
         self._states = StateOverlay(table, max_cached=limits.cached_sessions)

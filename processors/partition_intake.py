@@ -16,7 +16,8 @@ from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.topic_records import RulesInForce
 
 LIKES_KEPT = 4096
-"""Of how many sessions it is remembered what their envelopes are like, some 2 KB each."""
+"""Of how many sessions the last envelope is remembered for the next one, some 2 KB
+each; never of more than may be in memory."""
 
 NO_RULES = "no rules in force: foldline topics upgrade"
 
@@ -28,12 +29,13 @@ class BlockedError(Exception):
 class Intake:
     """Reads the records of one partition of `appends`."""
 
-    def __init__(self, codec: Codec, *, partitions: int) -> None:
+    def __init__(self, codec: Codec, *, partitions: int, cached_sessions: int) -> None:
         self._codec = codec
         self._partitions = partitions
         self._records = RecordCodec(codec.schemas)
         self._readable: set[int] = set()
-        self._likes: list[Like | None] = [None] * LIKES_KEPT
+        self._likes: dict[str, Like] = {}
+        self._likes_max = min(LIKES_KEPT, cached_sessions)
 
     def session_of(self, key: bytes | None, rules: Rules) -> str:
         """The session that a key names.
@@ -66,10 +68,11 @@ class Intake:
             raise NoAppendError("unknown_schema", reason)
         if schema_id not in self._readable:
             self._look_up(schema_id)
-        place = hash(session_id) % LIKES_KEPT
-        like = self._likes[place]
+        like = self._likes.get(session_id)
         found = take_append(record, headers, schema_id, self._codec, like)
-        self._likes[place] = found.taken.like
+        if like is None and len(self._likes) >= self._likes_max:
+            self._likes.clear()
+        self._likes[session_id] = found.taken.like
         return found
 
     def _look_up(self, schema_id: int) -> None:
@@ -104,7 +107,7 @@ class Intake:
 
 
 def _refuse_to_judge(rules: Rules) -> None:
-    """Under rules that are not known here, whoever put them in force or restored."""
+    """Refuse rules that are not known here, whoever put them in force or restored."""
     if rules.version == 0:
         raise NoAppendError("no_rules", NO_RULES)
     raise _unknown_rules(rules.version, "is in force")

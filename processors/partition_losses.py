@@ -12,14 +12,13 @@ A lost session keeps no state. That it is lost is published, and is never judged
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from foldline.errors import DecodeError, NewerFormatError
 from foldline.processors.admission import admit, log_time
 from foldline.processors.kafka_records import (
-    Headers,
-    Incoming,
     decode_append,
+    incoming_of,
     schema_id_of,
 )
 from foldline.processors.lost_sessions import words_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 SAID_AT_MOST = 20
-"""Of how many lost sessions one restore says what is missing; then only how many."""
+"""How many lost sessions one restore describes; of the others it says how many."""
 
 
 class Losses:
@@ -77,13 +76,7 @@ class Losses:
             message: the next record of `appends`.
             schema_ids: those in force; an append of any other was refused.
         """
-        incoming = Incoming(
-            cast("int", message.offset()),
-            message.timestamp()[1] * 1000,
-            message.key(),
-            message.value(),
-            cast("Headers | None", message.headers()),
-        )
+        incoming = incoming_of(message)
         try:
             if schema_id_of(incoming.value) not in schema_ids:
                 return  # a control record, too

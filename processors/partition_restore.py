@@ -33,14 +33,19 @@ from foldline.errors import (
     TableCorruptError,
 )
 from foldline.faults import crash_point
-from foldline.processors.kafka_records import Headers, append_offset_of
-from foldline.processors.partition import Flush, Limits, Partition, Position, Rules
+from foldline.processors.kafka_records import append_offset_of, headers_of
+from foldline.processors.partition import Flush, Partition, Position, Rules
 from foldline.processors.partition_losses import Losses
 from foldline.processors.partition_source import PartitionSource
 from foldline.processors.restore_ways import Progress, Restored, RestoreWays
 from foldline.processors.rules_lookup import find_rules
 from foldline.processors.snapshot_topic import SnapshotTopic, fold_versions_of
-from foldline.processors.table import Table, open_table, set_aside_table
+from foldline.processors.table import (
+    KNOWN_PER_CACHED,
+    Table,
+    open_table,
+    set_aside_table,
+)
 from foldline.schemas.codec import unframe
 from foldline.schemas.record_codec import RecordCodec
 from foldline.schemas.state import FOLD_VERSION
@@ -89,7 +94,12 @@ def restore_partition(
     committed = source.committed_offset()  # step 1
     crash_point("CP_RESTORE_AFTER_OFFSET")
     end = source.end_offset(ways.cluster.names.events)  # step 2
-    table = open_table(ways.folder / str(index), log_id=ways.log_id, partition=index)
+    table = open_table(
+        ways.folder / str(index),
+        log_id=ways.log_id,
+        partition=index,
+        known_max=KNOWN_PER_CACHED * ways.limits.cached_sessions,
+    )
     steps = _Restore(index, ways, source, progress, committed=committed, end=end)
     partition, table = steps.run(table)  # steps 3 and 4
     crash_point("CP_RESTORE_AFTER_REFOLD")
@@ -322,7 +332,7 @@ class _Restore:
         """Where the appends begin whose events are left, if they were accepted."""
         for message in self._source.records(self._names.events, first, upto=self._end):
             try:
-                return append_offset_of(cast("Headers | None", message.headers()))
+                return append_offset_of(headers_of(message))
             except DecodeError:
                 continue  # no worker wrote it
         return max(self._committed, position.input_offset)
@@ -359,7 +369,7 @@ class _Restore:
             table=self._table,
             codec=self._ways.codec,
             ids=self._ways.ids,
-            limits=Limits.of(self._ways.settings),
+            limits=self._ways.limits,
             dirty=self._table.dirty(),
         )
 
@@ -415,7 +425,7 @@ class _Restore:
     def _fold(self, partition: Partition, message: "Message", offset: int) -> None:
         where = f"{self._names.events} [{self._index}] offset {offset}"
         try:
-            append_offset = append_offset_of(cast("Headers | None", message.headers()))
+            append_offset = append_offset_of(headers_of(message))
         except DecodeError as error:
             self._warn(f"{where}: {error.reason}: no worker wrote it; skipped")
             self.skipped += 1

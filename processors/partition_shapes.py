@@ -8,6 +8,9 @@ from foldline.schemas.state import SessionState
 from foldline.schemas.topic_records import LostSession
 from foldline.settings import Settings
 
+MIN_CACHED_SESSIONS = 100
+"""How many sessions a partition keeps in memory at the least."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -90,9 +93,10 @@ class Limits:
     snapshot_lag_events: int
 
     @classmethod
-    def of(cls, settings: Settings) -> "Limits":
-        """Those that the settings give."""
-        return cls(settings.cached_sessions, settings.snapshot_lag_events)
+    def of(cls, settings: Settings, *, partitions: int) -> "Limits":
+        """The share that one of so many partitions has in what the settings give."""
+        share = settings.cached_sessions // partitions
+        return cls(max(share, MIN_CACHED_SESSIONS), settings.snapshot_lag_events)
 
 
 @dataclass(slots=True)

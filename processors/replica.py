@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ from foldline.settings import Settings
 from foldline.topics import partition_for
 
 RETRY_MS = 1_000
-"""After how long a partition that could not go on is tried again."""
+"""How long a partition that could not go on is left before it is tried again."""
 
 TRUNCATED_RETRY_MS = 10_000
 """The same where records were deleted and the workers have published too little."""
@@ -308,12 +309,24 @@ class Replica:
             for partition, messages in self._topic.poll().items():
                 part = self._parts.get(partition)
                 if part is not None and not part.stopped and not part.retry_at:
-                    part.seen_end = max(part.seen_end, self._topic.seen_end(partition))
                     self._sheltered(part, messages)
+            self._look_at_ends()
             self._try_again()
         except KafkaException as error:
             _logger.warning("%s: %s", self.url, error)
             self._closing.wait(RETRY_MS / 1000)
+
+    def _look_at_ends(self) -> None:
+        """Note how far each partition goes, also where nothing of it can be read.
+
+        A transaction that stays open holds back what is committed behind it: nobody is
+        told of that but by the distance.
+        """
+        for part in self._everything():
+            if not part.stopped and not part.retry_at:
+                with suppress(KafkaException):  # nothing was fetched of it yet
+                    seen = self._topic.seen_end(part.partition)
+                    part.seen_end = max(part.seen_end, seen)
 
     def _sheltered(self, part: Part, messages: Sequence[Any]) -> None:
         """Take messages in; what goes wrong is the trouble of this partition alone."""

@@ -4,18 +4,16 @@ import logging
 import shutil
 from pathlib import Path
 
-from foldline.errors import TableCorruptError
+from foldline.errors import ReadUnavailableError, TableCorruptError
 from foldline.kafka import Cluster
 from foldline.processors import rocks
 from foldline.processors.event_intake import Ways
 from foldline.processors.event_store import EventStore, open_store
+from foldline.processors.partition_shapes import Limits
 from foldline.schemas.codec import Codec
 from foldline.schemas.topic_records import LogMeta
 from foldline.settings import Settings
 from foldline.topics import partition_for
-
-MIN_CACHED_SESSIONS = 100
-"""How many heads a partition keeps in memory at the least."""
 
 _logger = logging.getLogger("foldline.replica")
 
@@ -64,26 +62,39 @@ class ReplicaFolder:
             _logger.warning("%s: %s; set aside as %s", folder, reason, aside)
 
     def adopt(self, partition: int, checkpoint: Path, *, topic_id: str) -> bool:
-        """Make a checkpoint the store of a partition that has none; whether it was."""
+        """Make a checkpoint the store of a partition that has none; whether it was.
+
+        Raises:
+            ReadUnavailableError: it cannot be copied; nothing of it is left behind.
+            LogUnavailableError: no space to open it.
+        """
         folder = self._path(partition)
+        draft = folder.with_name(f"{folder.name}.adopting")
+        rocks.destroy(draft)  # of one that was killed half way
         if folder.exists():
             return False
-        draft = folder.with_name(f"{folder.name}.adopting")
-        rocks.destroy(draft)
-        shutil.copytree(checkpoint, draft)
         try:
-            EventStore.open(
-                draft,
-                log_id=self._log_id(topic_id),
-                partition=partition,
-                ways=self._ways(partition),
-            ).close()
+            shutil.copytree(checkpoint, draft)
+            self._look_at(draft, partition, topic_id)
+            draft.rename(folder)
         except TableCorruptError as error:
             _logger.warning("a checkpoint is not used: %s", error)
-            rocks.destroy(draft)
             return False
-        draft.rename(folder)
+        except OSError as error:
+            reason = f"the copy {checkpoint} is not taken over: {_why(error)}"
+            raise ReadUnavailableError(self.name(partition), reason) from error
+        finally:
+            rocks.destroy(draft)
         return True
+
+    def _look_at(self, draft: Path, partition: int, topic_id: str) -> None:
+        """Open a copy once, as what it is to be."""
+        EventStore.open(
+            draft,
+            log_id=self._log_id(topic_id),
+            partition=partition,
+            ways=self._ways(partition),
+        ).close()
 
     def _path(self, partition: int) -> Path:
         return self._folder / str(partition)
@@ -93,11 +104,19 @@ class ReplicaFolder:
 
     def _ways(self, partition: int) -> Ways:
         partitions = self._meta.partitions
-        share = self._settings.cached_sessions // partitions
+        limits = Limits.of(self._settings, partitions=partitions)
         return Ways(
             url=self.name(partition),
             codec=self._codec,
             snapshot_every=self._settings.snapshot_every_events,
-            cached_sessions=max(share, MIN_CACHED_SESSIONS),
+            cached_sessions=limits.cached_sessions,
             belongs=lambda session: partition_for(session, partitions) == partition,
         )
+
+
+def _why(error: OSError) -> str:
+    """What is wrong, in words; of many files that were not copied, the first."""
+    if isinstance(error, shutil.Error):
+        source, _, reason = error.args[0][0]
+        return f"{source}: {reason}"
+    return error.strerror or str(error)

@@ -15,7 +15,8 @@ from foldline.processors.event_store import EventStore
 class Progress:
     """How far a partition is: `next_offset` of `end`, as it was last seen.
 
-    `problem` says why it does not go on, or is tried again; empty where all is well.
+    `problem` says why it does not go on (`stopped`), or is tried again; empty where all
+    is well.
     """
 
     partition: int
@@ -28,6 +29,7 @@ class Progress:
     """Bytes of values that brokers have sent of it since it was opened."""
     skipped: int = 0
     """Records that no worker wrote, since it was opened."""
+    stopped: bool = False
 
     @property
     def complete(self) -> bool:
@@ -122,6 +124,7 @@ class Part:
             str(self.stopped or self.trouble),
             self.read_bytes,
             self.skipped,
+            self.stopped is not None,
         )
 
     def reached(self, session_id: str, seq: int) -> bool:

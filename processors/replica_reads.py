@@ -17,9 +17,9 @@ from foldline.errors import (
     ReadUnavailableError,
     TableCorruptError,
 )
-from foldline.processors.event_rows import Listing, order_of
+from foldline.processors.event_rows import Listing
 from foldline.processors.event_store import EventStore
-from foldline.processors.log import FOLLOW_MAX_EVENTS, SessionSummary
+from foldline.processors.log import FOLLOW_MAX_EVENTS, ListPlace, SessionSummary, order_of
 from foldline.processors.replica import Replica
 from foldline.processors.replica_part import Progress
 from foldline.processors.stored import (
@@ -104,10 +104,17 @@ class ReplicaReads:
             return list(islice(found, FOLLOW_MAX_EVENTS))
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions, the most recently active first."""
-        return self.listing(Listing(tenant=tenant, status=status, limit=limit))
+        return self.listing(
+            Listing(tenant=tenant, status=status, limit=limit, before=before)
+        )
 
     def listing(self, listing: Listing) -> list[SessionSummary]:
         """Sessions that are asked for, the most recently active first."""
@@ -117,9 +124,14 @@ class ReplicaReads:
                 found += store.sessions(listing)
         return sorted(found, key=order_of, reverse=True)[: listing.limit]
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
         """The index, in the order of the session ids."""
-        ways = [self._sheltered(store, store.stored_sessions()) for store in self._all()]
+        ways = [
+            self._sheltered(store, store.stored_sessions(after=after, parent=parent))
+            for store in self._all()
+        ]
         return heapq.merge(*ways, key=attrgetter("session_id"))
 
     def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:

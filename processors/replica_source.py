@@ -21,7 +21,7 @@ from foldline.errors import DecodeError, LogFormatError, ReadUnavailableError
 from foldline.kafka import Cluster, admin, reader_consumer
 from foldline.processors.event_intake import EventRecord
 from foldline.processors.gate import Gate
-from foldline.processors.kafka_records import append_offset_of
+from foldline.processors.kafka_records import append_offset_of, headers_of
 from foldline.schemas.codec import unframe
 from foldline.settings import Settings
 
@@ -224,7 +224,7 @@ def _add(topic: str, polled: Polled, message: Any) -> None:
     offset = message.offset()
     polled.end = offset + 1
     try:
-        append_offset_of(message.headers())
+        append_offset_of(headers_of(message))
     except DecodeError:
         polled.skipped.append(offset)
         return

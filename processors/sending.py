@@ -6,7 +6,8 @@ records and lost verdicts, what a client may tell its caller follows from these 
 1. At most `inflight_max` appends are sent and unanswered; the others wait, in order.
    An append whose event_id is under way already waits until that one is answered.
 2. Without an answer for `resend_after_ms`, and with no copy of it on its way to the
-   broker, it is sent again: the same record, with back-off and jitter.
+   broker, it is sent again: the same record, with back-off and jitter. Where answers
+   take longer than that, later: copies would make a worker that is behind slower still.
 3. ACCEPTED and DUPLICATE are final at once: the event is in the log.
 4. A refusal is final when no copy's acknowledgement is outstanding and it answers the
    last acknowledged copy: an earlier copy may have been refused, and a later one taken.
@@ -15,7 +16,7 @@ records and lost verdicts, what a client may tell its caller follows from these 
    never been: what was refused then is asked again, behind it. (What was accepted then
    stays where it is; who depends on an earlier append says so in `requires`.)
 
-Pure: times come in as seconds of a monotonic clock, jitter as a number.
+Pure. Times come in as seconds of a monotonic clock, jitter as a number.
 """
 
 from collections import deque
@@ -29,7 +30,13 @@ RESEND_LONGEST_MS = 8_000
 """The longest pause between two copies of one append."""
 
 JITTER = 0.25
-"""By which part of itself a pause is shortened at random."""
+"""The largest part by which a pause is shortened at random."""
+
+PATIENCE = 3
+"""After how many times the usual wait for an answer a copy is sent."""
+
+USUAL_SHARE = 0.125
+"""The part of the newest answer in what is usual."""
 
 RETRY_MS = 100
 """How long a record that the broker did not take waits before it is sent again."""
@@ -54,12 +61,14 @@ class Sending:
     copies: int = 0
     unacknowledged: int = 0
     last_offset: int = -1
-    """Of the last copy that was acknowledged."""
+    """The offset of the last copy that was acknowledged."""
     verdict: Verdict | None = None
     answered: bool = False
     told: bool = False
     too_large: int = 0
     """How often the broker found a copy too large."""
+    sent_at_s: float = 0.0
+    """When the first copy was sent."""
     resend_at_s: float = 0.0
     deadline_s: float = field(default=float("inf"))
     trouble: str = ""
@@ -80,12 +89,33 @@ class Sending:
         return self.verdict.append_offset if self.verdict is not None else -1
 
 
+class Pace:
+    """How long a client waits for answers now; its lanes share one."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._least_ms = limits.resend_after_ms
+        self._usual_s = 0.0
+
+    def answered(self, sending: Sending, now_s: float) -> None:
+        """Take in when an append got its answer, counted from its first copy."""
+        took_s = now_s - sending.sent_at_s
+        self._usual_s += (took_s - self._usual_s) * USUAL_SHARE
+
+    @property
+    def resend_after_ms(self) -> int:
+        """How long an append waits before its first copy."""
+        return max(self._least_ms, int(self._usual_s * PATIENCE * 1_000))
+
+
 class Lane:
     """One session's appends, in their order."""
 
-    def __init__(self, limits: Limits, *, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, limits: Limits, *, chance: Callable[[], float], pace: Pace | None = None
+    ) -> None:
         self._limits = limits
         self._chance = chance
+        self._pace = pace or Pace(limits)
         self._waiting: deque[Sending] = deque()
         # Answered ones stay here until all before them are answered, too.
         self._under_way: list[Sending] = []
@@ -121,8 +151,9 @@ class Lane:
 
     def sent(self, sending: Sending, now_s: float) -> None:
         """A copy is on its way to the broker."""
-        pause_ms = min(self._limits.resend_after_ms << sending.copies, RESEND_LONGEST_MS)
+        pause_ms = min(self._pace.resend_after_ms << sending.copies, RESEND_LONGEST_MS)
         pause_ms *= 1 - JITTER * self._chance()
+        sending.sent_at_s = sending.sent_at_s if sending.copies else now_s
         sending.copies += 1
         sending.unacknowledged += 1
         sending.resend_at_s = now_s + pause_ms / 1000

@@ -43,8 +43,11 @@ TABLE_FORMAT = 1
 LOAD_STATES = 500
 """How many states of snapshots one batch writes during a restore."""
 
-KNOWN_SESSIONS = 100_000
+KNOWN_SESSIONS = 10_000
 """How many sessions a table remembers to have a row for, so as not to look again."""
+
+KNOWN_PER_CACHED = 5
+"""The same in a worker, for each session whose state the partition keeps in memory."""
 
 _STATE = b"s"
 _DIRTY = b"d"
@@ -67,23 +70,33 @@ class Table:
     Raises (each): TableCorruptError for damage, LogUnavailableError for no space.
     """
 
-    def __init__(self, rocks: Rocks, meta: _Meta) -> None:
+    def __init__(self, rocks: Rocks, meta: _Meta, *, known_max: int) -> None:
         self._rocks = rocks
         self._meta = meta
+        self.known_max = known_max
         self._known: set[str] = set()
 
     @classmethod
-    def open(cls, folder: Path, *, log_id: str, partition: int) -> "Table":
+    def open(
+        cls, folder: Path, *, log_id: str, partition: int, known_max: int = KNOWN_SESSIONS
+    ) -> "Table":
         """Open or make it; one whose first loading never ended is begun again.
+
+        Args:
+            folder: where.
+            log_id: the log's.
+            partition: its number.
+            known_max: how many sessions it remembers to have a row for.
 
         Raises:
             TableCorruptError: damaged, or of another partition, log or version.
             LogUnavailableError: another process holds its lock, no space.
         """
-        return cls.of(folder, f"{TABLE_FORMAT}/{LAYOUT}/{log_id}/{partition}")
+        identity = f"{TABLE_FORMAT}/{LAYOUT}/{log_id}/{partition}"
+        return cls.of(folder, identity, known_max=known_max)
 
     @classmethod
-    def of(cls, folder: Path, identity: str) -> "Table":
+    def of(cls, folder: Path, identity: str, *, known_max: int) -> "Table":
         """Open or make the table of an identity; see `open`."""
         rocks = Rocks(folder)
         try:
@@ -94,8 +107,8 @@ class Table:
         if (meta.states or meta.lost) and meta.position is None:
             rocks.close()
             destroy(folder)
-            return cls.of(folder, identity)
-        return cls(rocks, meta)
+            return cls.of(folder, identity, known_max=known_max)
+        return cls(rocks, meta, known_max=known_max)
 
     @property
     def folder(self) -> Path:
@@ -134,7 +147,7 @@ class Table:
         return (self._lost_of(data) for _, data in self._rows(_LOST))
 
     def session_ids(self) -> Iterator[str]:
-        """Of every state that it holds, in their order."""
+        """The session ids of all states that it holds, in their order."""
         return (key.decode() for key, _ in self._rows(_STATE))
 
     def position(self) -> Position | None:
@@ -221,7 +234,7 @@ class Table:
         return True
 
     def _remember(self, session_ids: set[str]) -> None:
-        if len(self._known) + len(session_ids) > KNOWN_SESSIONS:
+        if len(self._known) + len(session_ids) > self.known_max:
             self._known.clear()  # memory does not follow the number of sessions
         self._known |= session_ids
 
@@ -278,17 +291,20 @@ def _dirt(flush: Flush) -> Batch:
     return batch
 
 
-def open_table(folder: Path, *, log_id: str, partition: int) -> Table:
+def open_table(
+    folder: Path, *, log_id: str, partition: int, known_max: int = KNOWN_SESSIONS
+) -> Table:
     """Open a table; one that cannot be used is set aside and begun again.
 
     `folder` is this table's own. What is set aside lies beside it, see
-    `foldline.processors.rocks.set_aside`.
+    `foldline.processors.rocks.set_aside`; for the others see `Table.open`.
 
     Raises:
         LogUnavailableError: another process holds its lock, or no space.
     """
     return open_or_set_aside(
-        folder, lambda: Table.open(folder, log_id=log_id, partition=partition)
+        folder,
+        lambda: Table.open(folder, log_id=log_id, partition=partition, known_max=known_max),
     )
 
 
@@ -297,4 +313,4 @@ def set_aside_table(table: Table, *, reason: str) -> Table:
     table.close()
     aside = set_aside(table.folder, reason=reason)
     _logger.warning("table %s: %s; set aside as %s", table.folder, reason, aside)
-    return Table.of(table.folder, table.identity)
+    return Table.of(table.folder, table.identity, known_max=table.known_max)

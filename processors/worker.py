@@ -27,12 +27,14 @@ from foldline.errors import (
     WorkerFencedError,
 )
 from foldline.faults import InjectedFaultError, crash_point
+from foldline.kafka import admin
 from foldline.processors.kafka_records import Incoming, Outgoing
 from foldline.processors.partition import Outcome, Partition
 from foldline.processors.shadow import fence_shadow
 from foldline.processors.worker_assignment import RUNNING, Assignment, Owned
 from foldline.processors.worker_health import STUCK_MS, Health
 from foldline.processors.worker_intake import Intake
+from foldline.processors.worker_membership import Membership
 from foldline.processors.worker_metrics import WorkerMetrics
 from foldline.processors.worker_publisher import (
     LostProducerError,
@@ -66,9 +68,6 @@ ABORT_PAUSE_MAX_MS = 2_000
 WATCH_MS = 1_000
 """How often the waits of the partitions are looked at."""
 
-SPARE_AFTER_MS = 20_000
-"""A member that got no partition for so long is a spare: it is ready."""
-
 LOSE_REPLY_AT = "CP_WORKER_AFTER_COMMIT"
 """The crash point at which an injected fault is a commit whose reply was lost."""
 
@@ -100,7 +99,6 @@ class Worker:
         self._fences_s: deque[float] = deque(maxlen=FENCES_MAX)
         self._aborts_in_a_row = 0
         self._watched_s = 0.0
-        self._subscribed_s = time.monotonic()
         self._ready = False
         self.metrics = WorkerMetrics(self._owned)
         self.health = health
@@ -108,10 +106,16 @@ class Worker:
         self.consumer: Any = setup.consumer(self._on_error)
         self._watch = Watch()
         self._publisher = setup.publisher(self._on_error, self._watch)
+        self._membership = Membership(
+            self._names.group,
+            member_id=self.consumer.memberid,
+            make_admin=lambda: admin(setup.cluster, setup.settings),
+        )
         self.assignment = Assignment(
             self.consumer,
             setup.ways,
             incremental=setup.protocol.name == "consumer",
+            membership=self._membership,
             before_restores=self._fence_shadow,
             on_drop=self.metrics.drop,
             on_restore=self.metrics.restore,
@@ -152,7 +156,7 @@ class Worker:
 
     def subscribe(self) -> None:
         """Join the group."""
-        self._subscribed_s = time.monotonic()
+        self._membership.left()
         self.consumer.subscribe(
             [self._names.appends],
             on_assign=self.assignment.given,
@@ -351,6 +355,8 @@ class Worker:
             if self.assignment.running(index) is not None:
                 self.assignment.forget(index, error.str())
             return
+        if message.topic() is None:  # of the group: its partition then says nothing
+            self._membership.refused(f"{error.name()}: {error.str()}")
         _logger.warning("consumer: %s: %s", error.name(), error.str())
 
     def _fence_shadow(self) -> None:
@@ -387,20 +393,16 @@ class Worker:
             self._ready = True
             self._setup.on_ready(sorted(self.assignment.owned))
 
-    def _is_spare(self) -> bool:
-        """Whether the group leaves it without partitions: it never says so."""
-        return time.monotonic() - self._subscribed_s > SPARE_AFTER_MS / 1000
-
     def _waits_for(self) -> tuple[str, ...]:
-        waits: list[str] = []
-        if not self.assignment.joined and not self._is_spare():
-            waits.append("the group has not given partitions yet")
+        waits = [self._membership.waits_for()]
         if not self._publisher.is_open:
             waits.append("no transactions yet")
-        for owned in self._owned():
-            if owned.shown != RUNNING:
-                waits.append(f"partition {owned.index} is {owned.shown}: {owned.why}")
-        return tuple(waits)
+        waits += [
+            f"partition {owned.index} is {owned.shown}: {owned.why}"
+            for owned in self._owned()
+            if owned.shown != RUNNING
+        ]
+        return tuple(filter(None, waits))
 
     def leave(self) -> None:
         """Write the tables, leave the group, send the last verdicts."""

@@ -24,6 +24,7 @@ from foldline.processors.partition import Partition
 from foldline.processors.partition_source import RestoreCancelledError
 from foldline.processors.restore_ways import Progress, Restored, RestoreWays
 from foldline.processors.table import Table, set_aside_table
+from foldline.processors.worker_membership import Membership
 from foldline.processors.worker_restores import Restores
 
 BACK_OFF_MS = 100
@@ -82,6 +83,7 @@ class Assignment:
         ways: RestoreWays,
         *,
         incremental: bool,
+        membership: Membership,
         before_restores: Callable[[], None],
         on_drop: Callable[[Partition], None],
         on_restore: Callable[[Restored], None],
@@ -91,11 +93,11 @@ class Assignment:
         self._settings = ways.settings
         self._topic = ways.cluster.names.appends
         self._incremental = incremental
+        self._membership = membership
         self._on_drop = on_drop
         self._on_restore = on_restore
         self._restores = Restores(ways, before=before_restores)
         self.owned: dict[int, Owned] = {}
-        self.joined = False
 
     # --- the group's callbacks -------------------------------------------------------
 
@@ -105,7 +107,7 @@ class Assignment:
         Partitions that somebody added to the topic are no part of the log: they stay
         paused, or a worker would wait for ever for what is not there.
         """
-        self.joined = True
+        self._membership.given()
         indices = sorted(partition.partition for partition in partitions)
         positions = [TopicPartition(self._topic, i, OFFSET_BEGINNING) for i in indices]
         (consumer.incremental_assign if self._incremental else consumer.assign)(positions)
@@ -135,6 +137,8 @@ class Assignment:
             _logger.info("partitions %s are revoked", _listed(indices))
         for index in indices:
             self._give_up(index, write=True)
+        if indices and not self.owned:
+            self._membership.emptied()
 
     def lost(self, _consumer: Any, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that the group has given to another worker already."""
@@ -142,6 +146,7 @@ class Assignment:
         _logger.warning("partitions %s are lost", _listed(indices))
         for index in indices:
             self._give_up(index, write=True)
+        self._membership.left()
 
     # --- for the batch ---------------------------------------------------------------
 
@@ -203,9 +208,12 @@ class Assignment:
         self._restore(index)
 
     def forget_all(self, reason: str) -> None:
-        """Drop everything that is in memory, and restore it."""
+        """Drop everything that is in memory, and restore it.
+
+        What is not restored yet was part of no batch: its restore goes on.
+        """
         for owned in list(self.owned.values()):
-            if owned.phase != FAILED:
+            if owned.partition is not None:
                 self.forget(owned.index, reason)
 
     # --- between batches -------------------------------------------------------------
@@ -223,8 +231,7 @@ class Assignment:
         for owned in list(self.owned.values()):
             if owned.phase in _WAITING and now_s >= owned.retry_s:
                 self._unblock(owned, open_for_work=open_for_work)
-            elif owned.phase == RUNNING:
-                self._flush_due(owned, now_s)
+        self._write_behind(now_s)
 
     def close(self) -> None:
         """Write every table, and end every restore."""
@@ -285,41 +292,52 @@ class Assignment:
 
     # --- tables ----------------------------------------------------------------------
 
-    def _flush_due(self, owned: Owned, now_s: float) -> None:
+    def _write_behind(self, now_s: float) -> None:
+        """Write the tables that are full, and of those whose time has come the oldest.
+
+        One in each turn: all at once would keep every partition's next batch waiting.
+        """
+        overdue_s = now_s - self._settings.table_flush_ms / 1000
+        running = [owned for owned in self.owned.values() if owned.phase == RUNNING]
+        waits = True
+        for owned in sorted(running, key=_flushed_s):
+            if self._is_full(owned) or (waits and owned.flushed_s <= overdue_s):
+                waits = not self._flush(owned) and waits
+
+    def _is_full(self, owned: Owned) -> bool:
         partition = owned.partition
-        if partition is None:
-            return
-        if (
+        return partition is not None and (
             partition.flush_wanted
             or partition.events_since_flush >= self._settings.table_flush_events
-            or now_s - owned.flushed_s >= self._settings.table_flush_ms / 1000
-        ):
-            self._flush(owned)
+        )
 
-    def _flush(self, owned: Owned) -> None:
-        """Write a table behind; a full disk blocks the partition until there is room.
+    def _flush(self, owned: Owned) -> bool:
+        """Write a table behind, if there is something to write; whether there was.
+
+        A full disk blocks the partition until there is room.
 
         The truth is in `events`: nothing is lost by a table that is not written, but
         memory would follow the number of sessions.
         """
         if owned.partition is None or owned.table is None:
-            return
+            return False
         owned.flushed_s = time.monotonic()
         flush = owned.partition.flush()
         if flush is None:
-            return
+            return False
         try:
             crash_point("CP_WORKER_BEFORE_TABLE")
             owned.table.write(flush)
             crash_point("CP_WORKER_AFTER_TABLE")
         except LogUnavailableError as error:
             self.lay_off(owned.index, f"its table cannot be written: {error.reason}")
-            return
+            return True
         except TableCorruptError as error:
             self.forget(owned.index, str(error), corrupt=True)
-            return
+            return True
         owned.partition.flushed()
         owned.back_off_ms = BACK_OFF_MS
+        return True
 
     def lay_off(self, index: int, reason: str) -> None:
         """Let a partition's table and memory go, and restore it when that works again.
@@ -358,6 +376,10 @@ class Assignment:
             table.write(flush)
         except (LogUnavailableError, TableCorruptError) as error:
             _logger.warning("a table was not written at the end: %s", error)
+
+
+def _flushed_s(owned: Owned) -> float:
+    return owned.flushed_s
 
 
 def _listed(indices: list[int]) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from foldline.errors import WorkerFailedError
 from foldline.faults import crash_point
-from foldline.processors.kafka_records import Incoming
+from foldline.processors.kafka_records import Incoming, incoming_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -25,7 +25,7 @@ CONSUME_STEP = 100
 """How many records are taken over at once, so that a batch's bytes stay bounded."""
 
 BATCH_MAX_BYTES = 16 * 1024 * 1024
-"""At how many bytes of appends a batch ends, beside its number of appends."""
+"""How many bytes of appends a batch has at most, beside its number of appends."""
 
 
 class Intake:
@@ -109,15 +109,7 @@ class Intake:
                 dropped += 1
                 continue
             following[index] = offset + 1
-            records.setdefault(index, []).append(
-                Incoming(
-                    offset,
-                    message.timestamp()[1] * 1000,
-                    message.key(),
-                    message.value(),
-                    cast("Any", message.headers()),
-                )
-            )
+            records.setdefault(index, []).append(incoming_of(message))
         return records, dropped
 
     def _behind_hole(self, index: int, expected: int, offset: int) -> int | None:

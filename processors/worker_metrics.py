@@ -183,7 +183,7 @@ class _Lag:
     since_s: float
 
     def waited_s(self) -> float:
-        """For how long, in seconds."""
+        """How long it has waited, in seconds."""
         return time.monotonic() - self.since_s if self.appends else 0.0
 
 

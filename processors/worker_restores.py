@@ -39,7 +39,7 @@ class Restores:
     """Restores under way. Called from the poll loop only."""
 
     def __init__(self, ways: RestoreWays, *, before: Callable[[], None]) -> None:
-        """Make ready.
+        """Restore in these ways; none has begun yet.
 
         Args:
             ways: what every restore shares.

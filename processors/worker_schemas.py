@@ -28,7 +28,7 @@ UNKNOWN_AFTER_MS = 10_000
 """How long a registry must have said that it has no such id, until that is believed."""
 
 DENIED_MAX = 1_000
-"""Of how many ids it is remembered that a registry does not know them."""
+"""How many ids that a registry does not know are remembered."""
 
 
 class FetchedSchemas:

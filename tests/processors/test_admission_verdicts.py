@@ -1,4 +1,4 @@
-"""Every verdict, and that the first check that fails is the answer."""
+"""Every verdict; their order is in `test_admission_order.py`."""
 
 import pytest
 
@@ -15,44 +15,27 @@ from foldline.schemas.codec import MAX_EVENT_BYTES, encode_content, encode_envel
 from foldline.schemas.envelope import Actor, Envelope, Source
 from foldline.schemas.events import (
     PlanUpdated,
-    SessionCompleted,
-    SessionReopened,
     SessionResumed,
     UserMessage,
 )
-from foldline.schemas.recorded import Append
 from foldline.schemas.state import WINDOW
 from foldline.schemas.verdicts import (
     ACCEPTED,
-    CLOSED,
     CONFLICT,
     DUPLICATE,
     EXISTS,
     FENCED,
     ILLEGAL,
-    LIMIT,
     MISROUTED,
     NO_SESSION,
     TOO_LARGE,
-    TOO_OLD,
     UNDECODABLE,
 )
 from tests import happenings as h
-from tests.story import Story, Writer
+from tests.story import Story, Writer, altered
 
 WIDEST = "\U0001f600" * MAX_ID_LENGTH
 """A text as long as an envelope's may be, of the characters that take most bytes."""
-
-
-def altered(story: Story, **fields: object) -> Append:
-    """The last append that was taken, with other envelope fields, as a new event."""
-    taken = story.events[-1].envelope.event_id
-    last = next(a for a in story.appends if a.envelope.event_id == taken)
-    update = {"event_id": story.fresh_id(), **fields}
-    return last._replace(
-        envelope=last.envelope.model_copy(update=update),
-        known_seq=story.seq,
-    )
 
 
 UNREADABLE: dict[str, object] = {
@@ -182,33 +165,6 @@ def test_a_creation_again_is_a_duplicate_and_another_one_exists_already() -> Non
     again = story.send(story.appends[0])
     assert (again.kind, again.seq) == (DUPLICATE, 1)
     assert story.when(h.created()).kind == EXISTS
-
-
-def test_each_check_is_answered_before_those_behind_it() -> None:
-    """Mended step by step, the same append is refused for the next reason."""
-    story = h.session().given(h.turn(), *[h.user()] * WINDOW, SessionCompleted())
-    zombie = Writer("zombie", 3)
-    refused = [
-        story.when(h.created(), by=zombie, known_seq=0, expected_seq=9).kind,
-        story.when(h.turn_ends(), by=zombie, known_seq=0, expected_seq=9).kind,
-        story.when(h.turn_ends(), by=zombie, known_seq=999, expected_seq=9).rule,
-        story.when(h.turn_ends(), by=zombie, expected_seq=9).kind,
-    ]
-    assert refused == [EXISTS, TOO_OLD, "known_seq", CLOSED]
-    assert story.take("next", SessionReopened(reason="more")).kind == ACCEPTED
-    story.given(h.turn())
-    h_is_full = [h.request(str(number)) for number in range(256)]
-    story.given(*h_is_full)
-    refused = [
-        story.when(h.request("x"), by=zombie, expected_seq=9).kind,
-        story.when(h.request("x"), expected_seq=9).kind,
-        story.when(h.request("x"), turn_id="other").kind,
-    ]
-    assert refused == [FENCED, CONFLICT, LIMIT]
-    story.given(h.validated(valid=False, call_id="0"))
-    assert story.when(h.request("x"), turn_id="other").kind == ILLEGAL
-    verdict = story.when(h.request("x"), expected_seq=story.seq)
-    assert (verdict.kind, verdict.seq) == (ACCEPTED, story.seq)
 
 
 def test_a_refusal_says_where_the_session_is_and_what_its_epoch_is() -> None:

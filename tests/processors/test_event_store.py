@@ -93,6 +93,12 @@ def assert_same(store: EventStore, told: Told) -> None:
     assert store.sessions(Listing(limit=1000)) == log.sessions(limit=1000)
     for session in log.stored_sessions():
         name = session.session_id
+        for parent in (None, name):
+            found = store.stored_sessions(after=name, parent=parent)
+            assert list(found) == list(log.stored_sessions(after=name, parent=parent))
+        assert list(store.stored_sessions(parent=name)) == list(
+            log.stored_sessions(parent=name)
+        )
         assert store.state(name) == log.state(name)
         assert list(store.stored_events(name)) == list(log.stored_events(name))
         assert list(store.stored_snapshots(name)) == list(log.stored_snapshots(name))
@@ -117,6 +123,9 @@ def told() -> Generator[Told]:
     for number in range(400):
         name = chance.choice(names[:14])
         told.given(name, said(str(number)), said("x"))
+    for child in ("kid", "a-kid"):
+        parent = {"relation": "SUBAGENT", "parent_session_id": "s1"}
+        told.given(child, created().model_copy(update=parent))
     told.given("s1", LabelsSet.model_validate({"labels": [{"key": "k", "value": "v"}]}))
     told.given("s2", SessionSuspended(reason="later"))
     told.given("s3", InputRequested(request_id="q", prompt=(text_block("which?"),)))

@@ -16,11 +16,11 @@ from foldline.errors import (
     LogUnavailableError,
     UncertainAppendError,
 )
-from foldline.processors import http_reads
-from foldline.processors.batch import Clock
+from foldline.processors import http_log, http_reads
+from foldline.processors.clock import Clock, wall_clock
 from foldline.processors.http_log import HttpLog
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import open_log, wall_clock
+from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
 from foldline.processors.verify import verify
 from foldline.schemas.verdicts import DUPLICATE
@@ -142,6 +142,27 @@ def test_a_token_that_is_not_taken_is_told_so(behind: MemoryLog, tmp_path: Path)
             with pytest.raises(AccessRefusedError, match=reason):
                 client.append([make_append("s", created(), known_seq=0)])
             client.close()
+
+
+def test_a_refusal_says_how_many_appends_were_answered_before(
+    behind: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes several requests is refused one by one."""
+    monkeypatch.setattr(http_log, "APPENDS_MAX", 2)
+    story = LogStory(behind).given(created())
+    book = TokenBook(tmp_path / "tokens.json")
+    book.add("harness", "append")
+    with serving(behind, tokens=book.open()) as served:
+        client = served.log("fl_harness")
+        external = [
+            make_append(story.session_id, said(), known_seq=1, epoch=0) for _ in range(3)
+        ]
+        decision = make_append(story.session_id, started(), known_seq=1, epoch=0)
+        with pytest.raises(AccessRefusedError, match="first 2 appends") as refused:
+            client.append([*external, decision])
+        client.close()
+    assert refused.value.recorded == 2
+    assert story.seq == 3
 
 
 def test_a_busy_service_is_asked_again_when_it_says(behind: MemoryLog) -> None:

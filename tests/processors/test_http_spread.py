@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from foldline.errors import AnotherNodeError, LogUnavailableError, RefusedRequestError
+from foldline.processors.clock import wall_clock
 from foldline.processors.http_calls import Calls
 from foldline.processors.http_reads import HttpReads
 from foldline.processors.http_spread import SpreadReads, urls_of
 from foldline.processors.http_wire import unpack_events
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
+from foldline.projections.service_health import metrics_text
 from foldline.projections.service_node import Standing
 from foldline.settings import Settings
 from foldline.testing import LogStory
@@ -31,12 +32,19 @@ class Range:
     served: range
     partitions: int = PARTITIONS
     behind: set[int] = field(default_factory=set[int])
+    stopped: set[int] = field(default_factory=set[int])
 
     def partition_of(self, session_id: str) -> int:
         return partition_for(session_id, self.partitions)
 
     def standings(self) -> Sequence[Standing]:
-        return [Standing(p, 5, 9, p not in self.behind) for p in self.served]
+        return [self._standing(p) for p in self.served]
+
+    def _standing(self, partition: int) -> Standing:
+        stopped = partition in self.stopped
+        caught_up = partition not in self.behind
+        problem = "a hole" if stopped else ""
+        return Standing(partition, 5, 9, caught_up, problem, stopped=stopped)
 
 
 @pytest.fixture
@@ -190,3 +198,20 @@ def test_a_refusal_keeps_what_the_service_said(nodes: list[Served]) -> None:
 def test_addresses_are_separated_by_commas() -> None:
     assert urls_of("http://a") == ["http://a"]
     assert urls_of(" http://a, http://b ,") == ["http://a", "http://b"]
+
+
+def test_a_node_whose_partition_has_stopped_is_asked_last(log: MemoryLog) -> None:
+    """A replica of the same answers at once, and has all sessions of a list."""
+    stories = told(log)
+    broken = Range(range(4), stopped={1})
+    with (
+        serving(log, replicated=broken) as first,
+        serving(log, replicated=Range(range(4))) as second,
+    ):
+        reads = spread([first, second])
+        for story in stories:
+            assert reads.state(story.session_id) == story.state
+        assert len(reads.sessions()) == PARTITIONS
+        reads.close()
+        lines = metrics_text(first.node).decode().splitlines()
+        assert not [row for row in lines if "/sessions" in row and 'status="503"' in row]

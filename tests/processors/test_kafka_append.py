@@ -20,7 +20,7 @@ from foldline import kafka, kafka_meta
 from foldline.cli.failures import STORAGE
 from foldline.errors import LogUnavailableError, NoLogMetaError, UncertainAppendError
 from foldline.processors.kafka_append import KafkaAppends
-from foldline.processors.kafka_channel import Channel
+from foldline.processors.kafka_channel import Channel, Channels
 from foldline.processors.kafka_log import KafkaLog
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.open_log import open_log
@@ -285,7 +285,7 @@ def test_who_waits_is_told_when_a_thread_of_the_client_has_failed(
     def fail() -> None:
         raise RuntimeError("told to fail")
 
-    channel = Channel(
+    channels = Channels(
         lambda hear: kafka.client_producer(served.cluster, served.settings, on_error=hear)
     )
     appends = KafkaAppends(
@@ -294,13 +294,13 @@ def test_who_waits_is_told_when_a_thread_of_the_client_has_failed(
         partitions=served.partitions,
         limits=Limits(32, 8, 1_000, 600_000),
         encode=lambda _: (b"", []),
-        channel=channel,
+        channels=channels,
     )
-    channel.call_on_tick(fail)
+    channels.call_on_tick(fail)
     with pytest.raises(UncertainAppendError, match="foldline-acks"):
         appends.append([make_append(new_id(), created(), known_seq=0)])
     appends.close()
-    channel.close()
+    channels.close()
 
 
 def test_ids_that_no_verdict_could_carry_are_answered_at_once(log: KafkaLog) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from foldline.errors import ForkPointError, LineageError, SessionNotFoundError
 from foldline.processors import lineage
+from foldline.processors.clock import wall_clock
 from foldline.processors.lineage import (
     HasSeq,
     children,
@@ -15,7 +16,6 @@ from foldline.processors.lineage import (
     lineage_of,
 )
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.processors.stored import AuditableLog, StoredEvent
 from foldline.processors.verify import verify
 from foldline.producers.client import connect

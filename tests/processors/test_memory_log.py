@@ -2,9 +2,8 @@
 
 import pytest
 
-from foldline.processors.batch import Clock
+from foldline.processors.clock import Clock, wall_clock
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.settings import Settings
 from foldline.testing import LogContract
 from foldline.testing.verdict_contract import MakeLog

@@ -139,6 +139,19 @@ def test_headers_that_mean_nothing_are_undecodable(headers: Headers, word: str) 
     assert made.letters()[-1].reason == word
 
 
+def test_headers_that_cannot_be_read_are_undecodable_and_stop_nothing() -> None:
+    """Nobody can be answered: who waits is named in a header, too."""
+    made = broker()
+    offset = made.put(SESSION.encode(), GOOD)
+    made.appends[offset] = made.appends[offset]._replace(has_bad_headers=True)
+    made.send(make_append(SESSION, said(), known_seq=1))
+    Worker(made).run()
+    assert [answer.kind for answer in made.answers()] == [ACCEPTED, ACCEPTED]
+    (letter,) = made.letters()
+    assert (letter.reason, letter.offset, letter.headers) == ("bad_header", offset, ())
+    assert letter.value == GOOD
+
+
 @pytest.mark.parametrize("reply_to", [b"", b"\xff", b"x" * 513, None])
 def test_who_cannot_be_answered_is_not(reply_to: bytes | None) -> None:
     made = broker()

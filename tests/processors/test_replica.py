@@ -146,6 +146,36 @@ def test_an_open_transaction_does_not_stop_reads(told: Republished, opened: Open
     assert reads.state("s", min_seq=2) == told.memory.state("s")
 
 
+def test_a_transaction_that_stays_open_shows_in_the_metric_that_an_alert_watches(
+    told: Republished, opened: Open
+) -> None:
+    """Row 26: what is committed behind it cannot be read, and the distance grows."""
+    reads = opened()
+    told.given("s", created())
+    assert reads.state("s") is not None
+    log = told.kafka
+    patient = log.settings.model_copy(update={"transaction_timeout_ms": 40_000})
+    stranger: Any = kafka.transactional_producer(
+        log.cluster, patient, transactional_id=f"{log.prefix}stranger"
+    )
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(log.names.events, b"x", b"s", partition_for("s", 2))
+    assert stranger.flush(30) == 0
+    for count in (20, 40):
+        told.given("s", *(said() for _ in range(20)))
+        until(lambda n=count: _behind(reads, "s") >= n)
+    stranger.abort_transaction(30)
+    until(lambda: _behind(reads, "s") == 0)
+
+
+def _behind(reads: ReplicaReads, session_id: str) -> int:
+    """How far a session's partition is behind: `foldline_service_replica_behind`."""
+    place = partition_for(session_id, 2)
+    (found,) = (one for one in reads.progress() if one.partition == place)
+    return found.end - found.next_offset
+
+
 def test_what_somebody_was_told_is_read_by_everybody(
     told: Republished, opened: Open
 ) -> None:
@@ -298,6 +328,8 @@ def test_a_hole_stops_its_partition_and_is_named(told: Republished, opened: Open
         reads.state("s")
     with pytest.raises(LogFormatError, match=r"session 's', seq 4: a hole"):
         reads.follow("s", after_seq=2, timeout_ms=10_000)
+    (progress,) = (found for found in reads.progress() if found.problem)
+    assert progress.stopped
     reads.close()
     with pytest.raises(LogFormatError, match=r"session 's', seq 4: a hole"):
         opened().state("s")

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from foldline.processors.listing import LIMITS
-from foldline.processors.rules import RULES
+from foldline.processors.rules import CHECKS_OF, LISTED, RULES, full_list
 from foldline.schemas.events import (
+    EVENT_TYPES,
     AssistantMessage,
     KnownEvent,
     SessionCompleted,
@@ -17,7 +18,8 @@ from foldline.schemas.events import (
 )
 from foldline.schemas.verdicts import ACCEPTED, DUPLICATE, ILLEGAL, LIMIT, Verdict
 from tests import happenings as h
-from tests.story import PERSON, Story, Writer
+from tests.samples import SAMPLES
+from tests.story import PERSON, Story, Writer, altered
 
 Example = Callable[[], Verdict]
 EXAMPLES: dict[str, list[Example]] = {}
@@ -592,3 +594,24 @@ def test_a_second_permission_may_be_asked_for_after_the_first_grant() -> None:
     assert story.when(h.start()).rule == "call_waiting"
     story.given(h.grant("r2"), h.start())
     assert PERSON.epoch == 0
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_a_check_says_nothing_of_a_type_that_the_table_does_not_send_it(name: str) -> None:
+    """A new pattern in a check is asked only once the table has its type."""
+    append = altered(h.running())._replace(event=SAMPLES[name])
+    asked = CHECKS_OF.get(EVENT_TYPES[name], ())
+    others = {check for checks in CHECKS_OF.values() for check in checks}
+    state = h.running().state
+    assert {check(state, append, 0) for check in others.difference(asked)} <= {""}
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_only_a_type_that_is_said_to_make_a_list_longer_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing may be listed, what is not said to be listed is taken."""
+    for limit in LIMITS:
+        monkeypatch.setitem(LIMITS, limit, 0)
+    refused = full_list(h.session().state, SAMPLES[name])
+    assert refused is None or EVENT_TYPES[name] in LISTED

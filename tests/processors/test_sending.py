@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.kafka_records import Outgoing
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
-from foldline.processors.sending import JITTER, Lane, Limits, Sending
+from foldline.processors.sending import JITTER, PATIENCE, Lane, Limits, Pace, Sending
 from foldline.schemas.recorded import Append
 from foldline.schemas.verdicts import (
     ACCEPTED,
@@ -280,6 +280,27 @@ def test_the_pause_between_copies_is_shortened_by_chance() -> None:
     assert lane.due(0.0) == [sending]
     lane.sent(sending, 0.0)
     assert sending.resend_at_s == LIMITS.resend_after_ms / 1000 * (1 - JITTER)
+
+
+def test_who_answers_slowly_is_not_asked_again_sooner() -> None:
+    pace = Pace(LIMITS)
+    story = LogStory(MemoryLog(settings=Settings(), clock=wall_clock))
+    answered = sending_of(story.append(created()))
+    assert pace.resend_after_ms == LIMITS.resend_after_ms
+    for _ in range(100):
+        pace.answered(answered, 2.0)
+    assert pace.resend_after_ms == pytest.approx(PATIENCE * 2_000, rel=0.01)
+    lane = Lane(LIMITS, chance=lambda: 0.0, pace=pace)
+    later = sending_of(story.append(said("a")))
+    lane.add(later)
+    lane.due(10.0)
+    lane.sent(later, 10.0)
+    lane.acknowledged(later, 5)
+    assert lane.due(14.0) == []
+    assert lane.due(17.0) == [later]
+    for _ in range(100):
+        pace.answered(answered, 0.01)
+    assert pace.resend_after_ms == LIMITS.resend_after_ms
 
 
 def test_an_append_without_an_answer_expires_counted_from_its_first_copy() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from foldline.processors.batch import Clock
-from foldline.processors.open_log import open_log, wall_clock
+from foldline.processors.clock import Clock, wall_clock
+from foldline.processors.open_log import open_log
 from foldline.processors.stored import AuditableLog
 from foldline.testing import LogContract, MachineLogContract
 from foldline.testing.verdict_contract import MakeLog

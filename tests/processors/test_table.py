@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldline.errors import LogUnavailableError, TableCorruptError
-from foldline.processors import table as module
 from foldline.processors.fold import initial
 from foldline.processors.partition import Flush, Position, Rules
 from foldline.processors.rocks import Batch, Rocks, asides
@@ -57,11 +56,10 @@ def test_an_empty_table_has_no_position(tmp_path: Path) -> None:
 
 
 def test_sessions_are_counted_once_however_many_a_table_remembers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Memory does not follow the number of sessions, also if all of them are new."""
-    monkeypatch.setattr(module, "KNOWN_SESSIONS", 10)
-    table = opened(tmp_path / "t")
+    table = open_table(tmp_path / "t", log_id="log", partition=0, known_max=10)
     for _ in range(2):
         for first in range(0, 100, 4):
             table.write(flush(first + 1, *(state(first + n) for n in range(4))))

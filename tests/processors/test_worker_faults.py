@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from foldline import kafka
 from foldline.kafka_admin import GroupProtocol
+from foldline.processors import worker_membership
 from foldline.processors.admission import MAX_CONTENT_BYTES
 from foldline.processors.worker import Worker as Inside
 from foldline.processors.worker_assignment import RUNNING
 from foldline.processors.worker_health import Health
+from foldline.processors.worker_membership import NOT_YET
 from foldline.processors.worker_setup import Setup
 from foldline.processors.worker_watch import EXIT_CODE
 from foldline.schemas.codec import encode_content
 from foldline.schemas.events import TurnStarted
 from foldline.schemas.verdicts import ACCEPTED, DUPLICATE, ILLEGAL, TOO_LARGE
+from foldline.settings import KafkaSettings
 from foldline.testing.samples import created, said
 from foldline.topics import partition_for
 from tests import happenings
@@ -316,13 +320,75 @@ def test_records_of_a_partition_revoked_after_the_poll_are_dropped(
     check(log, feed.answers)
 
 
+def test_a_restore_under_way_goes_on_when_a_producer_is_lost(
+    make_fresh_log: MakeLog, tmp_path: Path
+) -> None:
+    """It was part of no batch: begun again, it would never end while producers come."""
+    log = make_fresh_log(partitions=2)
+    with in_process(log, tmp_path / "here") as worker:
+        _turn_until(worker, lambda: len(worker.assignment.owned) == 2)
+        before = {i: one.progress for i, one in worker.assignment.owned.items()}
+        restoring = [i for i, one in worker.assignment.owned.items() if not one.partition]
+        worker.assignment.forget_all("its producer was lost")
+        for index in restoring:
+            assert worker.assignment.owned[index].progress is before[index]
+        _turn_until(worker, lambda: len(_running(worker)) == 2)
+
+
+def test_a_worker_whose_partitions_are_lost_is_not_ready(
+    make_fresh_log: MakeLog, tmp_path: Path
+) -> None:
+    log = make_fresh_log(partitions=1)
+    with in_process(log, tmp_path / "here") as worker:
+        _turn_until(worker, lambda: not worker.health.waits_for)
+        worker.assignment.lost(worker.consumer, [TopicPartition(log.names.appends, 0)])
+        worker.turn()
+        assert worker.health.waits_for == (NOT_YET,)
+
+
+def test_a_spare_is_ready_once_the_group_says_that_it_is_in_it(
+    make_fresh_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_membership, "LOOK_EVERY_MS", 500)
+    log = make_fresh_log(partitions=1)
+    with in_process(log, tmp_path / "a") as first:
+        _turn_until(first, lambda: not first.health.waits_for)
+        with in_process(log, tmp_path / "b") as spare:
+            _turn_until((first, spare), lambda: not spare.health.waits_for)
+            owned = [len(one.assignment.owned) for one in (first, spare)]
+            assert sorted(owned) == [0, 1]
+
+
+def test_a_worker_that_may_not_join_says_why_and_is_no_spare(
+    make_fresh_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers refuse such a session time-out for ever, as they do who has no right."""
+    monkeypatch.setattr(worker_membership, "LOOK_EVERY_MS", 200)
+    refused = {"session.timeout.ms": "1000", "heartbeat.interval.ms": "500"}
+    log = make_fresh_log(partitions=1)
+    classic = GroupProtocol("classic", "the test wants it", 20_000)
+    with in_process(log, tmp_path / "a", protocol=classic, extra=refused) as worker:
+        _turn_until(worker, lambda: "SESSION" in str(worker.health.waits_for))
+        end_s = time.monotonic() + 2
+        while time.monotonic() < end_s:  # it is looked for, and not found
+            worker.turn()
+            assert "SESSION" in str(worker.health.waits_for)
+
+
 @contextmanager
 def in_process(
-    log: FreshLog, state_dir: Path, *, protocol: GroupProtocol | None = None
+    log: FreshLog,
+    state_dir: Path,
+    *,
+    protocol: GroupProtocol | None = None,
+    extra: dict[str, str] | None = None,
 ) -> Generator[Inside]:
     """A worker in this process whose loop the test turns."""
     settings = log.settings.model_copy(update={"state_dir": state_dir})
-    settings = settings.model_copy(update={"worker_slot": state_dir.name})
+    kafka_settings = KafkaSettings(extra=extra or {})
+    settings = settings.model_copy(
+        update={"worker_slot": state_dir.name, "kafka": kafka_settings}
+    )
     setup = Setup.prepare(settings, health=Health(), on_ready=lambda _: None)
     setup.protocol = protocol or setup.protocol
     worker = Inside(setup, Health())

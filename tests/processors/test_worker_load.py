@@ -267,7 +267,7 @@ def test_a_long_restore_holds_up_no_partition_that_runs(
     make_fresh_log: MakeLog, port: int
 ) -> None:
     """The restore cannot end: a transaction is open in its events. The other answers."""
-    log = make_fresh_log(partitions=2, transaction_timeout_ms=60_000)
+    log = make_fresh_log(partitions=2, transaction_timeout_ms=40_000)
     feed = Feed(log)
     large, small = name_in(log, 0), name_in(log, 1)
     with running_worker(log) as first:
@@ -342,7 +342,7 @@ def sustained(
     log: FreshLog, feed: Feed, port: int, *, sessions: int, grows_mb: int
 ) -> None:
     """Tell the crowd; memory, bytes of snapshots and the lag that the metrics say."""
-    limits = at(port, cached_sessions=100, table_flush_ms=200)
+    limits = at(port, cached_sessions=100 * log.partitions, table_flush_ms=200)
     with running_worker(log, environment=limits) as worker:
         crowd(feed, sessions, rounds=range(2))
         before_mb = resident_mb(worker)
@@ -372,5 +372,6 @@ def test_many_more_sessions_than_the_lag_grow_the_lag_and_neither_memory_nor_byt
 @pytest.mark.storm
 @by_name
 def test_tens_of_thousands_of_sessions(make_fresh_log: MakeLog, port: int) -> None:
-    log = make_fresh_log(partitions=1, snapshot_lag_events=5_000)
+    """Partitions share what may be in memory: more of them take no more of it."""
+    log = make_fresh_log(partitions=4, snapshot_lag_events=1_000)
     sustained(log, Feed(log), port, sessions=30_000, grows_mb=48)
