@@ -1,29 +1,29 @@
 """Admission: the conditional append. `admit` answers one append; it changes nothing.
 
-Pure and deterministic per rules version: the same state, append and log time give the
-same verdict everywhere. The checks stand in this order, and the first that fails is the
+Pure. Deterministic per rules version: the same state, append and log time give the same
+verdict everywhere. The checks stand in this order, and the first that fails is the
 answer:
 
-1. UNDECODABLE, TOO_LARGE     what is no append at all; MISROUTED: another's session
-   UNRECOVERABLE              events of the session were deleted: nobody knows its state
-2. NO_SESSION                 the first event of a session is SessionCreated
-3. DUPLICATE, EXISTS, TOO_OLD a resend is told where its event is; LIMIT comes after it
-4. mirrored sessions          accept everything from here on: it happened
-5. CLOSED                     the session has ended
-6. FENCED                     a decision, fact or claim by someone who may not
-7. CONFLICT                   expected_seq is not the current seq
-8. ILLEGAL                    a rule of section *Rules* (`foldline.processors.rules`)
-9. ACCEPTED
-
-LIMIT stands between 7 and 8 in the code: what it counts has no meaning before the
-writer is known to be allowed.
+1.  UNDECODABLE, TOO_LARGE  what is no append at all
+    MISROUTED               what belongs to a session of another id or tenant
+    UNRECOVERABLE           events of the session were deleted: nobody knows its state
+2.  NO_SESSION              the first event of a session is SessionCreated
+3.  DUPLICATE, EXISTS       a resend is told where its event is
+    TOO_OLD, ILLEGAL        the writer's `known_seq` is too far back, or above the head
+4.  ACCEPTED                a mirrored session: it happened, nothing below is asked
+5.  CLOSED                  the session has ended
+6.  FENCED                  a decision, fact or claim by someone who may not
+7.  CONFLICT                expected_seq is not the current seq
+8.  LIMIT                   a list of the state is full
+9.  ILLEGAL                 a rule is broken (`foldline.processors.rules`)
+10. ACCEPTED
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from foldline.processors.anomalies import anomalies_of
 from foldline.processors.kept import INT64_MAX, bounded
@@ -131,24 +131,13 @@ def admit(
     if refusal is not None:
         return Decision(_verdict(state, append, now, refusal, rules_version))
     envelope = _completed(state, append, now, rules_version)
-    verdict = Verdict.trusted(
-        {
-            "kind": ACCEPTED,
-            "session_id": envelope.session_id,
-            "event_id": envelope.event_id,
-            "seq": envelope.seq,
-            "current_seq": envelope.seq,
-            "epoch": _epoch_after(state, append),
-            "recorded_at": now,
-            "rule": "",
-            "related": None,
-            "detail": "",
-            "append_offset": -1,
-            "rules_version": rules_version,
-            "anomalies": anomalies_of(state, envelope, event) if state else (),
-        }
-    )
-    return Decision(verdict, envelope)
+    fields = _fields(envelope, now, rules_version)
+    fields["kind"] = ACCEPTED
+    fields["seq"] = fields["current_seq"] = envelope.seq
+    fields["epoch"] = _epoch_after(state, append)
+    if state is not None:
+        fields["anomalies"] = anomalies_of(state, envelope, event)
+    return Decision(Verdict.trusted(fields), envelope)
 
 
 def _refusal(state: SessionState | None, append: Append, now: int) -> _Refusal | None:
@@ -160,7 +149,11 @@ def _refusal(state: SessionState | None, append: Append, now: int) -> _Refusal |
     refusal = _misrouted(state, append) or _repeated(state, append)
     if refusal is not None or state.mode == MIRRORED:
         return refusal
-    return _closed(state, append) or _fenced(state, append) or _illegal(state, append, now)
+    return (
+        _closed(state, append)
+        or _fenced(state, append)
+        or _conflict_limit_or_rule(state, append, now)
+    )
 
 
 JUDGES: dict[int, Callable[[SessionState | None, Append, int], _Refusal | None]] = {
@@ -341,8 +334,10 @@ def _fenced(state: SessionState, append: Append) -> _Refusal | None:
     return _Refusal(FENCED, detail=f"the owner is {state.owner or 'nobody'}")
 
 
-def _illegal(state: SessionState, append: Append, now: int) -> _Refusal | None:
-    """7 and 8. The expected seq, then the limits, then the rules."""
+def _conflict_limit_or_rule(
+    state: SessionState, append: Append, now: int
+) -> _Refusal | None:
+    """7 to 9. The expected seq, then the limits, then the rules."""
     if append.expected_seq is not None and append.expected_seq != state.seq:
         return _Refusal(CONFLICT, detail=f"expected_seq was {append.expected_seq}")
     limit = broken_limit(state, append.event)
@@ -365,19 +360,30 @@ def _verdict(
     refusal: _Refusal,
     rules_version: int,
 ) -> Verdict:
-    return Verdict(
-        kind=refusal.kind,
-        session_id=append.envelope.session_id,
-        event_id=append.envelope.event_id,
-        seq=refusal.seq,
-        current_seq=state.seq if state else 0,
-        epoch=state.epoch if state else 0,
-        recorded_at=now,
-        rule=refusal.rule,
-        related=refusal.related,
-        detail=refusal.detail,
-        rules_version=rules_version,
-    )
+    fields = _fields(append.envelope, now, rules_version)
+    fields["kind"] = refusal.kind
+    fields["seq"] = refusal.seq
+    if state is not None:
+        fields["current_seq"] = state.seq
+        fields["epoch"] = state.epoch
+    fields["rule"] = refusal.rule
+    fields["related"] = refusal.related
+    fields["detail"] = refusal.detail
+    return Verdict.trusted(fields)
+
+
+def _fields(envelope: Envelope, now: int, rules_version: int) -> dict[str, Any]:
+    """Every field of a verdict: whom it answers, and nothing said yet."""
+    fields = _UNSAID.copy()
+    fields["session_id"] = envelope.session_id
+    fields["event_id"] = envelope.event_id
+    fields["recorded_at"] = now
+    fields["rules_version"] = rules_version
+    return fields
+
+
+_UNSAID = Verdict(kind="", session_id="", event_id="").__dict__.copy()
+"""The fields of a verdict that says nothing: each answer is made of a copy."""
 
 
 def unrecoverable(
@@ -411,15 +417,15 @@ def overruled(
         kind: the kind of the refusal.
         detail: a sentence for a person.
     """
-    return Verdict(
-        kind=kind,
-        session_id=accepted.session_id,
-        event_id=accepted.event_id,
-        current_seq=state.seq if state else 0,
-        epoch=state.epoch if state else 0,
-        recorded_at=accepted.recorded_at,
-        detail=detail,
-        rules_version=accepted.rules_version,
+    return accepted.model_copy(
+        update={
+            "kind": kind,
+            "seq": 0,
+            "current_seq": state.seq if state else 0,
+            "epoch": state.epoch if state else 0,
+            "detail": detail,
+            "anomalies": (),
+        }
     )
 
 

@@ -1,7 +1,7 @@
 """What is odd about an event, given the state before it. Named, counted, never mended.
 
 In a mirrored session everything is accepted, so oddities are the rule. In an owned one
-only a late outcome is left to name: admission refused the others.
+only a late outcome is left to name: admission refused the others. Pure.
 """
 
 from foldline.processors.listing import running_under

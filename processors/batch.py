@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from foldline.processors.admission import RULES_VERSION, admit, log_time, overruled
+from foldline.processors.clock import Clock
 from foldline.processors.fold import copy_of, fold_in, initial
 from foldline.processors.stored import StoredEvent, StoredSnapshot
 from foldline.schemas.codec import MAX_EVENT_BYTES, encode_envelope
@@ -26,11 +27,8 @@ from foldline.schemas.snapshots import encode_snapshot
 from foldline.schemas.state import SessionState
 from foldline.schemas.verdicts import TOO_LARGE, UNDECODABLE, Verdict
 
-Clock = Callable[[], int]
-"""Gives microseconds since 1970 UTC."""
-
 PAUSES = (SessionSuspended, SessionCompleted, SessionFailed, SessionCancelled)
-"""After these a session rests for a while: its state is kept."""
+"""The events after which a session rests for a while: its state is kept."""
 
 
 @dataclass(slots=True)

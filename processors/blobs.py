@@ -19,5 +19,6 @@ class BlobStore(Protocol):
 
         Raises:
             BlobError: missing, or not the bytes of this hash.
+            LogUnavailableError: the store does not answer, so nobody knows.
         """
         ...

@@ -32,8 +32,8 @@ from foldline.schemas.state import SessionState
 from foldline.schemas.topic_records import LostSession
 
 KEPT_STATE_EVENTS = 32
-"""After how many events of a session its state is written again: what a read of a
-session that is not in memory has to fold."""
+"""How many events of a session come before its state is written again: what a read of
+a session that is not in memory has to fold."""
 
 
 class EventRecord(NamedTuple):

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from foldline.errors import DecodeError
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary, order_of
 from foldline.processors.rocks import MetaRow
 from foldline.processors.stored import StoredSession, index_fields
 from foldline.schemas.events import LabelsSet, SessionCreated
@@ -124,11 +124,11 @@ class Head(msgspec.Struct, array_like=True):
         return self.status == LOST
 
     def stored(self) -> StoredSession:
-        """As verify sees it."""
+        """The session as verify sees it."""
         return StoredSession(*(getattr(self, name) for name in _STORED))
 
     def summary(self) -> SessionSummary:
-        """As a listing shows it."""
+        """The session as a listing shows it."""
         return SessionSummary(*(getattr(self, name) for name in _SUMMARY))
 
     def places(self, session: bytes) -> frozenset[bytes]:
@@ -230,7 +230,7 @@ class Listing:
     parent_session_id: str | None = None
     label: tuple[str, str] | None = None
     pending: bool = False
-    before: tuple[int, str] | None = None
+    before: ListPlace | None = None
     limit: int = 100
 
     def fits(self, head: Head) -> bool:
@@ -244,8 +244,3 @@ class Listing:
             and (not self.pending or head.pending > 0)
             and (self.before is None or order_of(head) < self.before)
         )
-
-
-def order_of(head: Head | SessionSummary) -> tuple[int, str]:
-    """What listings are sorted by, the largest first."""
-    return head.recorded_at, head.session_id

@@ -22,7 +22,7 @@ from foldline.processors import event_rows as rows
 from foldline.processors.event_intake import Entry, EventRecord, Intake, Ways, keep
 from foldline.processors.event_rows import Meta, text_key
 from foldline.processors.fold import copy_of
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import SessionSummary, order_of
 from foldline.processors.lost_sessions import decode_lost
 from foldline.processors.restore import Source, broken, carry_on, restore
 from foldline.processors.rocks import (
@@ -371,9 +371,22 @@ class EventStore:
         start, end = prefix + rows.seq_key(first_seq), prefix + rows.seq_key(last_seq + 1)
         return self._rocks.scan(start, end, reverse=reverse)
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
-        """The index, in the order of the session ids."""
-        for _, value in self._rocks.scan(rows.HEAD, rows.after(rows.HEAD)):
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
+        """The index behind a session id, in their order; with `parent`, its children."""
+        try:
+            behind = text_key(after) + b"\x00" if after else b""
+            children = None if parent is None else rows.members(rows.PARENT, parent)
+        except UnicodeEncodeError:
+            return  # what no session is called
+        if children is not None:
+            for key, _ in self._rocks.scan(children + behind, rows.after(children)):
+                head = self.head(rows.text_of(key[len(children) :])[0])
+                if head is not None:
+                    yield head.stored()
+            return
+        for _, value in self._rocks.scan(rows.HEAD + behind, rows.after(rows.HEAD)):
             yield self._decoded(rows.decode_head, value).stored()
 
     def sessions(self, listing: rows.Listing) -> list[SessionSummary]:
@@ -395,7 +408,7 @@ class EventStore:
             for key, _ in self._rocks.scan(prefix, rows.after(prefix))
         )
         heads = [head for session_id in ids if (head := self.head(session_id))]
-        return sorted(heads, key=rows.order_of, reverse=True)
+        return sorted(heads, key=order_of, reverse=True)
 
     def _recent(self, listing: rows.Listing) -> Iterator[rows.Head]:
         every = (*STATUSES, rows.LOST)

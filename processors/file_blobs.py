@@ -53,13 +53,14 @@ class FileBlobs:
 
         Raises:
             BlobError: missing, or not the bytes of this hash.
+            LogUnavailableError: the folder cannot be read.
         """
         try:
             data = self._path(sha256).read_bytes()
         except FileNotFoundError as error:
             raise BlobError(sha256.hex(), f"it is not in {self._folder}") from error
         except OSError as error:
-            raise BlobError(sha256.hex(), str(error)) from error
+            raise LogUnavailableError(str(self._folder), str(error)) from error
         if hashlib.sha256(data).digest() != sha256:
             raise BlobError(sha256.hex(), "its bytes do not match its hash")
         return data

@@ -27,7 +27,7 @@ class Folding(Protocol):
     """Rows of another version are not gone on with: they are made anew."""
 
     stored: tuple[bytes, bytes]
-    """From and below which keys `load` wants the rows."""
+    """The keys between which `load` wants the rows: from the first, below the second."""
 
     def load(self, partition: int, rows: Rows) -> None:
         """Take a partition over."""

@@ -17,7 +17,7 @@ from foldline.processors.worker_slot import Slot
 from foldline.settings import Settings
 
 SESSION_TIMEOUT_S = 10.0
-"""After what silence of a member others get its partitions."""
+"""How long a member may be silent before others get its partitions."""
 
 FETCH_AHEAD = 1_000
 """How many records wait in memory between Faust's consumer and the fold."""

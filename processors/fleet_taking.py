@@ -21,10 +21,10 @@ from foldline.errors import (
     WorkerFailedError,
 )
 from foldline.faults import crash_point
+from foldline.processors.clock import wall_clock
 from foldline.processors.fleet_port import Folding
 from foldline.processors.kafka_records import Headers, append_offset_of
 from foldline.processors.log import Log
-from foldline.processors.open_log import wall_clock
 from foldline.schemas.codec import Codec, unframe
 from foldline.schemas.recorded import Append, Recorded
 from foldline.schemas.topic_records import LOST_KEY, LOW_WATER_KEY
@@ -37,7 +37,7 @@ STOP_S = 2.0
 """How long the end of the process waits for an append under way."""
 
 CHANGES_MAX = 2_000
-"""After how many changed rows they are set before a commit is due."""
+"""How many changed rows wait at most before they are set, also if no commit is due."""
 
 RENEWALS_MAX = 8
 """How often an append is made anew for a session that runs away from it."""
@@ -61,7 +61,7 @@ class Taking:
     """Takes records in, one after the other. For one event loop."""
 
     def __init__(self, log: Log, codec: Codec, folding: Folding, rows: Rows) -> None:
-        """Make ready.
+        """Take records in with these.
 
         Args:
             log: takes appends.
@@ -231,7 +231,7 @@ def appended(log: Log, append: Append) -> Verdict:
 
 
 def _seq_of(log: Log, append: Append) -> int:
-    """Where the event stands in its session; 0: nowhere."""
+    """The seq of the event in its session; 0 if it is not there."""
     events = log.structure(append.envelope.session_id, after_seq=append.known_seq)
     wanted = append.envelope.event_id
     return next((one.seq for one in events if one.envelope.event_id == wanted), 0)

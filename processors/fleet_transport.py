@@ -63,7 +63,7 @@ class _Consumer(_driver.Consumer):
                 await self.seek(tp, offset)
 
     def read_from(self, tp: TP) -> int:
-        """From which offset on it reads, or has read."""
+        """The offset from which it reads, or has read."""
         return self._read_offset.get(tp) or 0
 
     async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:  # noqa: ASYNC109 - Faust's own

@@ -1,4 +1,4 @@
-"""The fold: how events become a session's state. Pure, total, and nothing else.
+"""The fold: how events become a session's state. Pure. Total, and nothing else.
 
     initial(session_id)        the state before the first event
     evolve(state, recorded)    the state after one more event
@@ -193,7 +193,7 @@ def light_copy_of(state: SessionState) -> SessionState:
 
 
 def copier_for(event: AnyEvent) -> Callable[[SessionState], SessionState]:
-    """What copies of a state what folding this event in may change in place.
+    """A function that copies exactly what folding this event may change in place.
 
     It is `copy_of` where nothing less is known to do.
     """
@@ -255,7 +255,7 @@ folding most of them."""
 
 
 def _fold_of(event: KnownEvent) -> _Fold:
-    """What folds events of this one's type in."""
+    """The fold function for this event's type."""
     match event:
         case (
             ToolCallRequested()
@@ -353,7 +353,7 @@ def _fold_of(event: KnownEvent) -> _Fold:
 
 
 def _nothing(state: SessionState, envelope: Envelope, event: KnownEvent) -> None:
-    """For events that are only counted; their content is for projections."""
+    """Fold nothing in: these events are only counted, their content is for projections."""
 
 
 def _turn(state: SessionState, envelope: Envelope, event: TurnStarted | TurnEnded) -> None:

@@ -3,7 +3,7 @@
 A call is open until its end is confirmed. A time-out or a cancellation without
 `stop_confirmed` confirms nothing: the tool may still be running, and its late outcome
 attaches to the call. An outcome of an earlier attempt is a fact about that attempt; it
-does not end a later one.
+does not end a later one. Pure.
 """
 
 from typing import assert_never

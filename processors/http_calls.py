@@ -105,8 +105,11 @@ class Calls:
         content_type: str = "",
         json: Any = None,
         wait_ms: int = 0,
+        recorded: int = 0,
     ) -> httpx2.Response:
         """An answer to what changes something, made again until there is one.
+
+        `recorded` appends of the same call were answered before: its errors say so.
 
         Raises:
             LogUnavailableError: as for `get`: it may have happened, or not.
@@ -119,9 +122,11 @@ class Calls:
             given["json"] = json
         elif body is not None:
             given["content"] = body
-        return self._call(method, path, wait_ms, **given)
+        return self._call(method, path, wait_ms, recorded, **given)
 
-    def _call(self, method: str, path: str, wait_ms: int, **given: Any) -> httpx2.Response:
+    def _call(
+        self, method: str, path: str, wait_ms: int, recorded: int = 0, **given: Any
+    ) -> httpx2.Response:
         """Ask until there is an answer, or it has been asked often enough."""
         timeout = self._timeout(wait_ms)
         reason, after_s = "", 0.0
@@ -136,7 +141,7 @@ class Calls:
             except RuntimeError as error:  # a client that was closed meanwhile
                 raise LogUnavailableError(self.url, str(error)) from error
             if answer.status_code not in _AGAIN:
-                return self._checked(answer)
+                return self._checked(answer, recorded)
             reason, after_s = detail_of(answer), _after_s(answer)
         raise LogUnavailableError(self.url, reason)
 
@@ -150,15 +155,15 @@ class Calls:
         most_ms = min(BACKOFF_MS * 2**attempt, self._settings.resend_after_ms)
         return random.uniform(most_ms / 2, most_ms) / 1000  # noqa: S311 - no secret
 
-    def _checked(self, answer: httpx2.Response) -> httpx2.Response:
+    def _checked(self, answer: httpx2.Response, recorded: int) -> httpx2.Response:
         """The answer, unless it says that asking so will never do."""
         status = answer.status_code
         if status in (401, 403):
-            raise AccessRefusedError(self.url, detail_of(answer))
+            raise AccessRefusedError(self.url, detail_of(answer), recorded=recorded)
         if answer.is_success or status in _NOTHING:
             return answer
         if answer.is_error:
-            raise refusal_of(self.url, answer)
+            raise refusal_of(self.url, answer, recorded=recorded)
         raise LogFormatError(self.url, f"it answered {status}: {detail_of(answer)}")
 
     def standings(self) -> list[dict[str, Any]]:
@@ -192,7 +197,7 @@ def detail_of(answer: httpx2.Response) -> str:
         return f"status {answer.status_code}"
 
 
-def refusal_of(url: str, answer: httpx2.Response) -> FoldlineError:
+def refusal_of(url: str, answer: httpx2.Response, *, recorded: int = 0) -> FoldlineError:
     """The error of an answer that says no."""
     said = _problem_of(answer)
     try:
@@ -203,6 +208,7 @@ def refusal_of(url: str, answer: httpx2.Response) -> FoldlineError:
                 partition=int(said["partition"]),
                 partitions=int(said["partitions"]),
                 served=[int(partition) for partition in said["served"]],
+                recorded=recorded,
             )
         if answer.status_code == _TRUNCATED:
             return SessionTruncatedError(
@@ -223,6 +229,7 @@ def refusal_of(url: str, answer: httpx2.Response) -> FoldlineError:
         title=str(said.get("title") or answer.reason_phrase),
         problem=str(said.get("kind") or ""),
         detail=detail_of(answer),
+        recorded=recorded,
     )
 
 

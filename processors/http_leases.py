@@ -12,7 +12,7 @@ from foldline.processors.log import Lease, each_lease
 JSON = "application/json"
 
 NAMED_MAX = 10_000
-"""Of how many blobs it is remembered which event names them."""
+"""How many blobs are remembered with the event that names them."""
 
 
 class HttpLeases:

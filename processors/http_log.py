@@ -72,12 +72,20 @@ class HttpLog(ReadingLog):
         Raises:
             UncertainAppendError: no answer in time: it may or may not be recorded.
             AccessRefusedError: the token may not append this.
+            RefusedRequestError: the service will not have it as it is.
+
+        What takes several requests may be recorded in part: each of these says how many
+        appends, the first ones, were answered before (`recorded`).
         """
         verdicts: list[Verdict] = []
         for part in _in_parts(appends):
             try:
                 answer = self._calls.send(
-                    "POST", "/appends", body=pack_appends(part), content_type=APPENDS
+                    "POST",
+                    "/appends",
+                    body=pack_appends(part),
+                    content_type=APPENDS,
+                    recorded=len(verdicts),
                 )
             except LogUnavailableError as error:
                 raise UncertainAppendError(

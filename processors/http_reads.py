@@ -24,13 +24,14 @@ from foldline.processors.http_wire import (
     SOURCES,
     STATE,
     WireSources,
+    list_cursor,
     path_part,
     unpack_events,
     unpack_index,
     unpack_snapshots,
     unpack_sources,
 )
-from foldline.processors.log import FOLLOW_MAX_EVENTS, SessionSummary
+from foldline.processors.log import FOLLOW_MAX_EVENTS, ListPlace, SessionSummary
 from foldline.processors.stored import (
     Problem,
     StoredEvent,
@@ -194,11 +195,16 @@ class HttpReads:
                 return found
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions of the token's tenant, the most recently active first."""
         listed: list[SessionSummary] = []
-        cursor = ""
+        cursor = list_cursor(before) if before else ""
         while len(listed) < limit:
             params: dict[str, str | int] = {"limit": min(limit - len(listed), LISTED_MAX)}
             params |= {"cursor": cursor} if cursor else {}
@@ -211,10 +217,20 @@ class HttpReads:
                 break
         return [row for row in listed if tenant in (None, row.tenant)]
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
         """The index, in the order of the session ids: the token's tenant."""
-        answer = self.calls.get("/stored/sessions", accept=INDEX)
-        yield from unpack_index(answer.content) if answer is not None else ()
+        more = True
+        while more:
+            params = {"after": after} | ({} if parent is None else {"parent": parent})
+            answer = self.calls.get("/stored/sessions", params, accept=INDEX)
+            if answer is None:
+                return
+            rows = unpack_index(answer.content)
+            yield from rows
+            more = bool(rows) and MORE in answer.headers
+            after = rows[-1].session_id if rows else ""
 
     def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:
         """The snapshots of a session, the oldest first."""

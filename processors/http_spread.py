@@ -5,8 +5,9 @@ A session's partition is computed here as everywhere, and its node is asked at o
 1. Which node serves which partitions is on each one's `/readyz`; it is asked when it is
    needed first, and again when a node says that a session is another one's.
 2. Nodes of the same partition are replicas: where one does not answer, the next is asked.
-3. What goes over all sessions asks every node; while a partition has none that answers,
-   it is refused rather than answered without it.
+3. What goes over all sessions asks every node, or those without trouble where these have
+   it all; while a partition has none that answers, it is refused rather than answered
+   without it.
 """
 
 import heapq
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from foldline.errors import AnotherNodeError, LogUnavailableError, ReadUnavailableError
 from foldline.processors.http_reads import HttpReads
 from foldline.processors.http_wire import WireSources
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary, order_of
 from foldline.processors.stored import (
     Problem,
     StoredEvent,
@@ -48,6 +49,7 @@ class SpreadReads:
         self._partitions = partitions
         self._lock = threading.Lock()
         self._places: dict[int, list[HttpReads]] = {}
+        self._sound: list[HttpReads] = []
 
     # --- one session -----------------------------------------------------------------
 
@@ -129,20 +131,31 @@ class SpreadReads:
     # --- all sessions ----------------------------------------------------------------
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions of the token's tenant, the most recently active first."""
         newest: dict[str, SessionSummary] = {}
         for node in self._everybody():
-            for row in node.sessions(tenant=tenant, status=status, limit=limit):
+            for row in node.sessions(
+                tenant=tenant, status=status, limit=limit, before=before
+            ):
                 held = newest.get(row.session_id)
                 if held is None or row.seq > held.seq:
                     newest[row.session_id] = row
-        return heapq.nlargest(limit, newest.values(), key=lambda row: row.recorded_at)
+        return heapq.nlargest(limit, newest.values(), key=order_of)
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
         """The index, in the order of the session ids: the token's tenant."""
-        rows = [node.stored_sessions() for node in self._everybody()]
+        rows = [
+            node.stored_sessions(after=after, parent=parent) for node in self._everybody()
+        ]
         last = ""
         for row in heapq.merge(*rows, key=lambda row: row.session_id):
             if row.session_id != last:  # replicas have the same
@@ -164,13 +177,14 @@ class SpreadReads:
         missing = [p for p in range(self._partitions) if p not in places]
         if missing:
             raise self._nobody(missing)
-        wanted = {id(node) for found in places.values() for node in found}
-        return [node for node in self._nodes if id(node) in wanted]
+        sound = {p: [n for n in found if n in self._sound] for p, found in places.items()}
+        chosen = sound if all(sound.values()) else places
+        return [n for n in self._nodes if any(n in found for found in chosen.values())]
 
     # --- who serves what -------------------------------------------------------------
 
     def _look(self) -> dict[int, list[HttpReads]]:
-        """Ask each node what it serves; those that have caught up come first."""
+        """Ask each node what it serves; those that can answer come first."""
         ready: dict[int, list[HttpReads]] = {}
         behind: dict[int, list[HttpReads]] = {}
         for node in self._nodes:
@@ -179,11 +193,13 @@ class SpreadReads:
             except LogUnavailableError:
                 continue  # another one may serve the same
             for standing in standings or self._whole():
-                there = ready if standing["caught_up"] else behind
+                there = ready if _is_sound(standing) else behind
                 there.setdefault(int(standing["partition"]), []).append(node)
         places = {p: ready.get(p, []) + behind.get(p, []) for p in {*ready, *behind}}
+        doubtful = [node for found in behind.values() for node in found]
         with self._lock:
             self._places = places
+            self._sound = [node for node in self._nodes if node not in doubtful]
         return places
 
     def _whole(self) -> list[dict[str, Any]]:
@@ -204,3 +220,8 @@ class SpreadReads:
         """Let go of the connections."""
         for node in self._nodes:
             node.close()
+
+
+def _is_sound(standing: dict[str, Any]) -> bool:
+    """Whether a node can answer reads of a partition: it was read, and nothing is wrong."""
+    return bool(standing["caught_up"]) and not standing.get("problem")

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from foldline.errors import DecodeError
+from foldline.processors.log import ListPlace
 from foldline.processors.stored import StoredEvent, StoredSession, StoredSnapshot
 from foldline.schemas.verdicts import Verdict
 
@@ -37,6 +38,7 @@ SOURCES = "application/vnd.foldline.sources+msgpack"
 BYTES = "application/octet-stream"
 
 MORE = "foldline-more"
+NEXT = "foldline-next-after-seq"
 """The header of a page behind which there is more."""
 
 APPENDS_MAX = 500
@@ -85,6 +87,28 @@ _appends = msgspec.msgpack.Decoder(list[WireAppend])
 _verdicts = msgspec.msgpack.Decoder(list[dict[str, Any]])
 _index = msgspec.msgpack.Decoder(list[StoredSession])
 _sources = msgspec.msgpack.Decoder(WireSources)
+
+
+def list_cursor(place: ListPlace) -> str:
+    """A place in a listing as whoever pages through it gives it back."""
+    return urlsafe_b64encode(f"{place[0]} {place[1]}".encode()).decode()
+
+
+def of_list_cursor(cursor: str) -> ListPlace:
+    """The place that a cursor stands for.
+
+    Raises:
+        DecodeError: it is none of `list_cursor`.
+    """
+    try:
+        text = b64decode(cursor, altchars=b"-_", validate=True).decode()
+        time, _, session_id = text.partition(" ")
+        place = int(time), session_id
+    except ValueError as error:
+        raise DecodeError("no cursor of this service") from error
+    if not -INT64_MAX <= place[0] <= INT64_MAX:
+        raise DecodeError("no cursor of this service")
+    return place
 
 
 def path_part(name: str) -> str:

@@ -25,7 +25,7 @@ from foldline.errors import (
 from foldline.faults import crash_point
 from foldline.places import OWN_FILE, OWN_FOLDER, make_private, sync_folder
 from foldline.processors.admission import RULES_VERSION
-from foldline.processors.batch import Clock
+from foldline.processors.clock import Clock
 from foldline.processors.file_lock import forget_when_forked, is_at, lock_within, unlock
 from foldline.processors.gate import Gate
 from foldline.processors.jsonl_line import (

@@ -65,7 +65,7 @@ class Damage(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """As it is told."""
+        """The place as a person is told of it."""
         return (
             f"line {self.number} (offset {self.offset}, {self.size} bytes): {self.reason}"
         )

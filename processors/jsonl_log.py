@@ -13,14 +13,15 @@ from pathlib import Path
 
 from foldline.errors import LogFormatError, LogUnavailableError
 from foldline.faults import crash_point
-from foldline.processors.batch import Batch, Clock, admit_batch
+from foldline.processors.batch import Batch, admit_batch
+from foldline.processors.clock import Clock
 from foldline.processors.fold import copy_of
 from foldline.processors.jsonl_file import JsonlFile
 from foldline.processors.jsonl_index import Head, JsonlIndex, Place
 from foldline.processors.jsonl_leases import JsonlLeases
 from foldline.processors.jsonl_line import EventLine, body_of, parse_line
 from foldline.processors.jsonl_write import JsonlSchemas, lines_of
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary, order_of
 from foldline.processors.machine_log import MachineLog
 from foldline.processors.restore import Source, broken, restore
 from foldline.processors.stored import (
@@ -233,7 +234,12 @@ class JsonlLog(MachineLog):
         )
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions, the most recently active first."""
         self._look()
@@ -241,8 +247,9 @@ class JsonlLog(MachineLog):
             row
             for row in self._index.rows()
             if tenant in (None, row.tenant) and status in (None, row.status)
+            if before is None or order_of(row) < before
         ]
-        rows.sort(key=lambda row: row.recorded_at, reverse=True)
+        rows.sort(key=order_of, reverse=True)
         return [summary_of_row(row) for row in rows[:limit]]
 
     def close(self) -> None:
@@ -254,10 +261,14 @@ class JsonlLog(MachineLog):
 
     # --- as it is stored ------------------------------------------------------------------
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
         """The index, in the order of the session ids."""
         self._look()
-        yield from self._index.rows()
+        for row in self._index.rows():
+            if row.session_id > after and parent in (None, row.parent_session_id):
+                yield row
 
     def stored_events(
         self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None

@@ -5,7 +5,7 @@ badly. Fold and admission look at an event through `bounded`, so that both see t
 short text and a state stays small. The recorded event keeps every byte.
 
 A lone surrogate, which no log can store, is seen as the U+FFFD that is stored for it;
-times and sums that do not fit into 64 bits stop at the largest number that does.
+times and sums that do not fit into 64 bits stop at the largest number that does. Pure.
 """
 
 import hashlib

@@ -260,9 +260,5 @@ def children(log: AuditableLog, session_id: str, *, tenant: str) -> list[StoredS
 
     Read off the index of sessions, which has the parent of each: no event is read.
     """
-    found = [
-        row
-        for row in log.stored_sessions()
-        if row.parent_session_id == session_id and row.tenant == tenant
-    ]
+    found = [row for row in log.stored_sessions(parent=session_id) if row.tenant == tenant]
     return sorted(found, key=lambda row: (row.created_at, row.session_id))

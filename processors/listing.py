@@ -1,7 +1,7 @@
 """The bounded lists of a state: what is full is counted, never forgotten in silence.
 
 In an owned session admission answers LIMIT before a list is full. In a mirrored one
-nothing is refused, so the fold itself keeps the bound and counts what it left out.
+nothing is refused, so the fold itself keeps the bound and counts what it left out. Pure.
 """
 
 from operator import attrgetter

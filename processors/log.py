@@ -37,6 +37,29 @@ class SessionSummary:
     recorded_at: int
 
 
+class Dated(Protocol):
+    """A session that has a place in listings."""
+
+    @property
+    def session_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def recorded_at(self) -> int:
+        """The log time of its last event, in microseconds."""
+        ...
+
+
+ListPlace = tuple[int, str]
+"""A place in listings: recorded_at and session_id. No two sessions share one."""
+
+
+def order_of(row: Dated) -> ListPlace:
+    """What listings are sorted by in every log, the largest first."""
+    return row.recorded_at, row.session_id
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Who says that it owns a session, and whether it still lives.
@@ -155,9 +178,17 @@ class Log(Protocol):
         ...
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
-        """Sessions, the most recently active first."""
+        """Sessions in the order of `order_of`, the most recently active first.
+
+        With `before`, those behind that place: the last one's of the page before.
+        """
         ...
 
     def warm_up(self) -> None:

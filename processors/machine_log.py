@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 from foldline.errors import LogUnavailableError, UncertainAppendError
-from foldline.processors.batch import Clock, Ways
+from foldline.processors.batch import Ways
 from foldline.processors.blobs import BlobStore
+from foldline.processors.clock import Clock
 from foldline.processors.log import FOLLOW_MAX_EVENTS, Leases
 from foldline.processors.open_blobs import blobs_beside, open_blobs
 from foldline.processors.restore import decoded

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from foldline.errors import LogUnavailableError
-from foldline.processors.batch import Change, Clock, admit_batch
+from foldline.processors.batch import Change, admit_batch
 from foldline.processors.blobs import BlobStore
+from foldline.processors.clock import Clock
 from foldline.processors.fold import copy_of
 from foldline.processors.log import (
     FOLLOW_MAX_EVENTS,
     Lease,
+    ListPlace,
     SessionSummary,
     each_lease,
+    order_of,
 )
 from foldline.processors.machine_log import LocalLog
 from foldline.processors.memory_blobs import MemoryBlobs
@@ -136,7 +139,12 @@ class MemoryLog(LocalLog):
         return list(islice(self.events(session_id, after_seq=after_seq), FOLLOW_MAX_EVENTS))
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions, the most recently active first."""
         with self._changed:
@@ -145,8 +153,9 @@ class MemoryLog(LocalLog):
             state
             for state in states
             if tenant in (None, state.tenant) and status in (None, state.status)
+            if before is None or order_of(state) < before
         ]
-        wanted.sort(key=lambda state: state.recorded_at, reverse=True)
+        wanted.sort(key=order_of, reverse=True)
         return [summary_of(state) for state in wanted[:limit]]
 
     def close(self) -> None:
@@ -155,12 +164,15 @@ class MemoryLog(LocalLog):
             self._closed = True
             self._changed.notify_all()
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
         """The index, in the order of the session ids."""
         with self._changed:
             states = [self._sessions[key].state for key in sorted(self._sessions)]
         for state in states:
-            yield StoredSession(*index_fields(state))
+            if state.session_id > after and parent in (None, state.parent_session_id):
+                yield StoredSession(*index_fields(state))
 
     def stored_events(
         self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None

@@ -1,11 +1,10 @@
 """A log from its URL."""
 
-import time
 from pathlib import Path
 
 from foldline.errors import SettingsError
 from foldline.places import JSONL, KAFKA, SERVICE, SQLITE, path_of
-from foldline.processors.batch import Clock
+from foldline.processors.clock import Clock, wall_clock
 from foldline.processors.jsonl_log import JsonlLog
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.open_blobs import open_blobs
@@ -17,11 +16,6 @@ WANTED = (
     "a log is memory:, sqlite:///path (sqlite:////path from the root), jsonl:///path, "
     "kafka://host:port or https://service"
 )
-
-
-def wall_clock() -> int:
-    """Microseconds since 1970 UTC."""
-    return time.time_ns() // 1000
 
 
 def open_log(

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import partial
 
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary
 from foldline.processors.read_sources import ReadSources, opened_sources
 from foldline.processors.reads import Reads
 from foldline.processors.restore import decoded
@@ -106,16 +106,25 @@ class ReadingLog(ABC):
         return [self._whole(session_id, stored) for stored in found]
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions that this client may see, the most recently active first."""
-        return self._open_reads().sessions(tenant=tenant, status=status, limit=limit)
+        return self._open_reads().sessions(
+            tenant=tenant, status=status, limit=limit, before=before
+        )
 
     # --- as it is stored --------------------------------------------------------------
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
         """The index, in the order of the session ids: those that this client may see."""
-        return self._open_reads().stored_sessions()
+        return self._open_reads().stored_sessions(after=after, parent=parent)
 
     def stored_events(
         self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None

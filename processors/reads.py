@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from foldline.processors.http_wire import WireSources
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary
 from foldline.processors.stored import (
     Problem,
     StoredEvent,
@@ -55,13 +55,20 @@ class Reads(Protocol):
         ...
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions, the most recently active first."""
         ...
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
-        """The index, in the order of the session ids."""
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
+        """The index behind a session id, in their order; with `parent`, its children."""
         ...
 
     def stored_snapshots(self, session_id: str) -> Iterator[StoredSnapshot]:

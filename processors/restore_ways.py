@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foldline.kafka import Cluster
-from foldline.processors.partition import Partition, RecordIds
+from foldline.processors.partition import Limits, Partition, RecordIds
 from foldline.processors.table import Table
 from foldline.processors.worker_schemas import FetchedSchemas
 from foldline.schemas.codec import Codec
@@ -25,6 +25,11 @@ class RestoreWays:
     schemas: FetchedSchemas
     codec: Codec
     ids: RecordIds
+
+    @property
+    def limits(self) -> Limits:
+        """What bounds each partition."""
+        return Limits.of(self.settings, partitions=self.partitions)
 
 
 @dataclass(slots=True)

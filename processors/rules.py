@@ -1,7 +1,7 @@
 """The rules of an owned session: what may follow what. Each has a name and a sentence.
 
 `broken_rule` gives the first rule that an append breaks, `broken_limit` the first list
-that is full. `LEGAL_IN` is the status table; `docs/states.md` prints it.
+that is full. `LEGAL_IN` is the status table; `docs/states.md` prints it. Pure.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from foldline.processors.listing import LIMITS, running_under
 from foldline.schemas.authority import CLAIMS
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import (
-    EVENT_TYPES,
     AnyEvent,
     AssistantMessage,
     BackgroundEnded,
@@ -248,10 +247,11 @@ def _open_attempt(state: SessionState, call_id: str, attempt: int) -> Call | Att
 
 def broken_limit(state: SessionState, event: AnyEvent) -> str | None:
     """The name of a list that this event would make too long."""
-    return _full_list(state, event) if type(event) in _LISTED else None
+    return full_list(state, event) if type(event) in LISTED else None
 
 
-def _full_list(state: SessionState, event: AnyEvent) -> str | None:
+def full_list(state: SessionState, event: AnyEvent) -> str | None:
+    """The same for an event of any type: looking at the patterns takes longer."""
     match event:
         case ToolCallRequested():
             name, count = "open_calls", len(state.calls)
@@ -291,7 +291,7 @@ def broken_rule(state: SessionState, append: Append, now: int) -> Broken | None:
     rule = _general(state, append)
     if rule:
         return Broken(rule)
-    for check in _CHECKS_OF.get(type(append.event), ()):
+    for check in CHECKS_OF.get(type(append.event), ()):
         rule = check(state, append, now)
         if rule:
             return rule if isinstance(rule, Broken) else Broken(rule)
@@ -445,7 +445,7 @@ def _may_still_begin(call: Call, envelope: Envelope, now: int) -> bool:
 def _failed_rule(
     state: SessionState, envelope: Envelope, event: ToolExecutionFailed, now: int
 ) -> str:
-    """That nothing happened, another can only say once it cannot happen any more."""
+    """Another writer may report "not executed" only after start_by has passed."""
     rule = _outcome_rule(state, event.call_id, event.attempt)
     if rule or event.executed not in ("YES", "NO", "UNKNOWN"):
         return rule or "outcome"
@@ -664,26 +664,65 @@ def _session_rule(state: SessionState, append: Append, now: int) -> str:  # noqa
 
 _Check = Callable[[SessionState, Append, int], "str | Broken"]
 
-_CHECKS: tuple[_Check, ...] = (
-    _turn_rule,
-    _tool_rule,
-    _permission_rule,
-    _model_rule,
-    _context_rule,
-    _session_rule,
-)
-"""The rules about some types each, in the order in which they are asked."""
-
-
-def _named_in(check: Callable[..., object]) -> frozenset[type]:
-    """The event types that the patterns of a function name: it says nothing of others."""
-    return frozenset(EVENT_TYPES[n] for n in check.__code__.co_names if n in EVENT_TYPES)
-
-
-_CHECKS_OF: dict[type, tuple[_Check, ...]] = {
-    event_type: tuple(check for check in _CHECKS if event_type in _named_in(check))
-    for event_type in EVENT_TYPES.values()
+CHECKS_OF: dict[type, tuple[_Check, ...]] = {
+    TurnStarted: (_turn_rule,),
+    TurnEnded: (_turn_rule,),
+    AssistantMessage: (_turn_rule,),
+    ToolCallRequested: (_turn_rule, _tool_rule),
+    SessionCompleted: (_turn_rule,),
+    ToolExecutionCompleted: (_tool_rule,),
+    ToolExecutionCancelled: (_tool_rule,),
+    ToolExecutionTimedOut: (_tool_rule,),
+    ToolCallValidated: (_tool_rule,),
+    ToolExecutionStarted: (_tool_rule,),
+    ToolExecutionFailed: (_tool_rule,),
+    ToolBackgrounded: (_tool_rule,),
+    BackgroundEnded: (_tool_rule,),
+    ToolOutcomeUnknown: (_tool_rule,),
+    ToolOutcomeResolved: (_tool_rule,),
+    PermissionRequested: (_permission_rule,),
+    InputRequested: (_permission_rule,),
+    PermissionGranted: (_permission_rule,),
+    PermissionDenied: (_permission_rule,),
+    PermissionExpired: (_permission_rule,),
+    InputProvided: (_permission_rule,),
+    ModelCallStarted: (_model_rule,),
+    ModelCallCompleted: (_model_rule,),
+    ModelCallFailed: (_model_rule,),
+    ModelCallCancelled: (_model_rule,),
+    UsageCorrected: (_model_rule,),
+    CompactionStarted: (_context_rule,),
+    CompactionCompleted: (_context_rule,),
+    CompactionFailed: (_context_rule,),
+    SummaryCreated: (_context_rule,),
+    HistoryRewound: (_context_rule,),
+    SteeringReceived: (_session_rule,),
+    SteeringApplied: (_session_rule,),
+    SteeringExpired: (_session_rule,),
+    ConstraintLifted: (_session_rule,),
+    CheckpointCreated: (_session_rule,),
+    SubagentStarted: (_session_rule,),
+    SubagentEnded: (_session_rule,),
+    HandedOff: (_session_rule,),
 }
-"""The rules that look at an event of a type: trying all patterns takes longer."""
+"""The rules that look at an event of a type, in the order in which they are asked. They
+say nothing of other types, and trying all their patterns takes longer."""
 
-_LISTED = _named_in(_full_list)
+LISTED: frozenset[type] = frozenset(
+    {
+        ToolCallRequested,
+        SteeringReceived,
+        PermissionRequested,
+        InputRequested,
+        ToolBackgrounded,
+        PermissionGranted,
+        ModelCallStarted,
+        ConstraintSet,
+        InstructionsSet,
+        HarnessStateSet,
+        SubagentStarted,
+        RetryScheduled,
+        ToolExecutionStarted,
+    }
+)
+"""The types that make a list of the state longer: `full_list` says nothing of others."""

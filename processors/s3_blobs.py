@@ -25,7 +25,7 @@ REQUEST_TIMEOUT_MS = 120_000
 RETRIES = 4
 """How often the library repeats a request that failed on the way."""
 RETRY_FOR_MS = 15_000
-"""For how long it begins to repeat."""
+"""How long after the first try it begins another."""
 
 
 class S3Blobs:
@@ -95,7 +95,8 @@ class S3Blobs:
         """The bytes of a blob, checked against their hash.
 
         Raises:
-            BlobError: missing, not to be had, or not the bytes of this hash.
+            BlobError: missing, or not the bytes of this hash.
+            LogUnavailableError: the bucket does not answer, or denies it.
         """
         from obstore.exceptions import BaseError
 
@@ -109,7 +110,7 @@ class S3Blobs:
         except FileNotFoundError as error:
             raise BlobError(sha256.hex(), f"it is not in {self._url}") from error
         except (BaseError, OSError) as error:
-            raise BlobError(sha256.hex(), f"{self._url}: {_first_line(error)}") from error
+            raise LogUnavailableError(self._url, _first_line(error)) from error
         if hashlib.sha256(data).digest() != sha256:
             raise BlobError(sha256.hex(), "its bytes do not match its hash")
         return data

@@ -196,7 +196,7 @@ class Shadow:
         self._commit(batch, publisher)
 
     def _publish_lost(self, lost: Sequence[LostSession], publisher: Publisher) -> None:
-        """Which sessions are lost, before a mark lies beyond what is missing of them."""
+        """Publish lost sessions before a mark lies beyond what is missing of them."""
         schema_id = self._ways.ids.lost_session
         records = [lost_record(one, schema_id) for one in lost]
         for begin in range(0, len(records), PUBLISH_SESSIONS):

@@ -107,7 +107,7 @@ class DirtyIndex:
         self.drop()
 
     def hand_over(self) -> tuple[dict[str, int], list[str]]:
-        """Who became dirty and who clean since the last that was `handed_over`."""
+        """The sessions that became dirty, and clean, since what was last `handed_over`."""
         changes = self._handed = self._handed | self._changes
         self._changes = {}
         dirty = {key: offset for key, offset in changes.items() if offset is not None}

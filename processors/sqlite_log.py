@@ -11,9 +11,10 @@ from pathlib import Path
 
 from foldline.errors import DecodeError
 from foldline.faults import crash_point
-from foldline.processors.batch import Change, Clock, admit_batch
+from foldline.processors.batch import Change, admit_batch
+from foldline.processors.clock import Clock
 from foldline.processors.fold import copy_of
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary
 from foldline.processors.machine_log import MachineLog
 from foldline.processors.restore import Source, broken, restore
 from foldline.processors.sqlite_file import (
@@ -24,6 +25,7 @@ from foldline.processors.sqlite_file import (
 from foldline.processors.sqlite_inspect import problems_below
 from foldline.processors.sqlite_leases import SqliteLeases
 from foldline.processors.sqlite_read import (
+    INDEX_ROWS,
     Head,
     Readers,
     head_hash_of,
@@ -257,11 +259,18 @@ class SqliteLog(MachineLog):
         )
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """Sessions, the most recently active first."""
         with self._readers.lend() as reader:
-            return read_summaries(reader, tenant=tenant, status=status, limit=limit)
+            return read_summaries(
+                reader, tenant=tenant, status=status, limit=limit, before=before
+            )
 
     def close(self) -> None:
         """Close the file and let its leases' locks go; any thread may."""
@@ -276,11 +285,17 @@ class SqliteLog(MachineLog):
 
     # --- as it is stored --------------------------------------------------------------
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
         """The index, in the order of the session ids."""
-        with self._readers.lend() as reader:
-            rows = read_index(reader)
-        yield from rows
+        while True:
+            with self._readers.lend() as reader:
+                rows = read_index(reader, after=after, parent=parent)
+            yield from rows
+            if len(rows) < INDEX_ROWS:
+                return
+            after = rows[-1].session_id
 
     def stored_events(
         self, session_id: str, *, after_seq: int = -1, upto_seq: int | None = None

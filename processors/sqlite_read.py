@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from foldline.errors import LogUnavailableError
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary
 from foldline.processors.sqlite_file import (
     MAX_SEQ,
     connect,
@@ -20,6 +20,9 @@ from foldline.processors.sqlite_file import (
 )
 from foldline.processors.stored import StoredEvent, StoredSession, StoredSnapshot
 from foldline.schemas.codec import ID_START_BYTES
+
+INDEX_ROWS = 1_000
+"""How many rows of the index one query reads."""
 
 PAGE_EVENTS = 256
 PAGE_BYTES = 4 * 1024 * 1024
@@ -212,11 +215,16 @@ def read_snapshots(
         yield StoredSnapshot(seq_at(place), body, digest)
 
 
-def read_index(connection: sqlite3.Connection) -> list[StoredSession]:
-    """What the index says of every session."""
+def read_index(
+    connection: sqlite3.Connection, *, after: str, parent: str | None
+) -> list[StoredSession]:
+    """What the index says of the next INDEX_ROWS sessions; of one's children only."""
     rows = connection.execute(
         "SELECT session_id, seq, status, epoch, owner, head_hash, tenant, agent, mode, "
-        "parent_session_id, created_at, recorded_at FROM sessions ORDER BY session_id"
+        "parent_session_id, created_at, recorded_at FROM sessions "
+        "WHERE session_id > ?1 AND (?2 IS NULL OR parent_session_id = ?2) "
+        "ORDER BY session_id LIMIT ?3",
+        (after, parent, INDEX_ROWS),
     )
     return [StoredSession(*row) for row in rows]
 
@@ -227,12 +235,15 @@ def read_summaries(
     tenant: str | None,
     status: str | None,
     limit: int,
+    before: ListPlace | None,
 ) -> list[SessionSummary]:
-    """Sessions, the most recently active first."""
+    """Sessions behind a place, the most recently active first."""
+    time, session_id = before or (None, None)
     rows = connection.execute(
         f"SELECT {_SUMMARY} FROM sessions "  # noqa: S608 - a constant
         "WHERE (?1 IS NULL OR tenant = ?1) AND (?2 IS NULL OR status = ?2) "
-        "ORDER BY recorded_at DESC, key DESC LIMIT ?3",
-        (tenant, status, min(limit, MAX_SEQ)),
+        "AND (?4 IS NULL OR (recorded_at, session_id) < (?4, ?5)) "
+        "ORDER BY recorded_at DESC, session_id DESC LIMIT ?3",
+        (tenant, status, min(limit, MAX_SEQ), time, session_id),
     )
     return [SessionSummary(*cast("tuple[Any, ...]", row)) for row in rows]

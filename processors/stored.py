@@ -94,8 +94,13 @@ class AuditableLog(Log, Protocol):
         """What decodes this log's events."""
         ...
 
-    def stored_sessions(self) -> Iterator[StoredSession]:
-        """The index, in the order of the session ids."""
+    def stored_sessions(
+        self, *, after: str = "", parent: str | None = None
+    ) -> Iterator[StoredSession]:
+        """The index, in the order of the session ids: those behind one.
+
+        With `parent`, the sessions that name that one as their parent.
+        """
         ...
 
     def stored_events(

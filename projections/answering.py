@@ -8,13 +8,15 @@ from collections.abc import Collection
 from typing import cast
 
 from foldline.projections.approvals import INPUT
-from foldline.schemas.blocks import Blocks, json_block
+from foldline.projections.recovery import OUTCOMES, question_id
+from foldline.schemas.blocks import Blocks, json_block, text_block
 from foldline.schemas.events import (
     AnyEvent,
     InputProvided,
     PermissionDenied,
     PermissionGranted,
     PermissionRequested,
+    ToolOutcomeResolved,
 )
 from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import PendingRequest
@@ -59,6 +61,51 @@ def denied(
         may_request_again=may_request_again,
         feedback=feedback,
     )
+
+
+def answered(
+    request: PendingRequest, said: str, *, person: str
+) -> InputProvided | ToolOutcomeResolved:
+    """A person's answer to a question.
+
+    To recovery's question how a call ended, the answer is that end: the call is closed by
+    it, and the session goes on.
+
+    Args:
+        request: that is pending.
+        said: the answer; one without `answer_problem`.
+        person: the id of who says it.
+    """
+    attempt = attempt_asked_about(request)
+    if attempt is None:
+        return InputProvided(request_id=request.request_id, blocks=(text_block(said),))
+    return ToolOutcomeResolved(
+        call_id=request.call_id,
+        attempt=attempt,
+        outcome=_outcome_in(said),
+        resolver=f"{PERSON}:{person}",
+    )
+
+
+def answer_problem(request: PendingRequest, said: str) -> str:
+    """Why something is no answer to a question; empty if it is."""
+    if attempt_asked_about(request) is None or _outcome_in(said) in OUTCOMES:
+        return ""
+    return f"it asks how a call ended, and wants one of {', '.join(OUTCOMES)}"
+
+
+def attempt_asked_about(request: PendingRequest) -> int | None:
+    """The attempt whose end recovery asks a person for; None for any other request."""
+    number = request.request_id.rpartition(":")[2]
+    if request.kind != INPUT or not request.call_id or not number.isdecimal():
+        return None
+    attempt = int(number[:9])
+    asked = question_id(request.call_id, attempt)
+    return attempt if asked == request.request_id else None
+
+
+def _outcome_in(said: str) -> str:
+    return said.strip().strip('"').upper().replace(" ", "_")
 
 
 def edit_problem(edited: str, *, scope: str, request: PendingRequest) -> str:

@@ -61,10 +61,10 @@ TREE_SESSIONS_MAX = 1_000
 """How many subagents below a session are looked at."""
 
 CLOSED_SESSIONS_MAX = 100
-"""In how many sessions, the most recently active, a request that is over is looked for."""
+"""How many sessions, the most recently active, are searched for a request that is over."""
 
 CLOSED_EVENTS_MAX = 2_000
-"""In how many of the last events of each."""
+"""How many of the last events of each are searched."""
 
 
 class Pending(BaseModel):

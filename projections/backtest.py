@@ -18,7 +18,7 @@ from foldline.schemas.events import TurnEnded
 from foldline.schemas.recorded import Recorded
 
 SEQS_SHOWN = 20
-"""Of how many findings of one session the seqs are told."""
+"""How many findings of one session are told with their seqs."""
 
 
 @dataclass(slots=True)

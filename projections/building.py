@@ -90,7 +90,7 @@ class _History(NamedTuple):
 
 
 def _told(history: _History) -> Iterable[Recorded]:
-    """All events, but for those taken back by which the model was shown something.
+    """All events except retracted ones that record what the model was shown.
 
     What became of a call is known whatever was rewound; so it may be shown instead.
     """

@@ -125,7 +125,7 @@ class Tale:
 
     @property
     def settled_seq(self) -> int:
-        """Since when what is shown of it cannot become another; 0: it still can."""
+        """The seq since which what is shown of it cannot change; 0: it still can."""
         return self.projected_seq or (self.end.seq if self.end else 0)
 
     @property

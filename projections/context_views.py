@@ -82,7 +82,7 @@ class Built:
     form: Form
     body: dict[str, Any]
     policy: ContextPolicy | None = None
-    """By which it is kept: as it was asked for, or by the session's last calls."""
+    """The policy that keeps it: as it was asked for, or as the last calls had it."""
 
     @property
     def reader(self) -> Reader:

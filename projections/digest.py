@@ -62,7 +62,7 @@ class Digest:
         self.mentioned = Mentioned()
         self.facts.forget_failures()
         self.tokens = 0
-        """Of all that the entries hold."""
+        """The tokens of all that the entries hold."""
         self._before: dict[str, dict[str, Any]] = {}
 
     def fits(self, events: Iterable[Recorded]) -> bool:

@@ -68,7 +68,7 @@ class _Before:
 
     tool: str
     waiting: dict[str, tuple[int, str]]
-    """Of each request without an answer: since when, and for which tool."""
+    """Each request without an answer, with its time and its tool."""
 
 
 def limits_of(settings: Settings) -> LoopLimits:

@@ -9,7 +9,7 @@
 They are in one table on purpose: its changelog is one ordered stream for each partition,
 and every event writes its panes and loops before its session. Whatever part of it a
 restore finds, a session that has an event has it in its panes; and a pane that is ahead of
-its session knows so by the offset.
+its session knows so by the offset. Pure.
 """
 
 import hashlib

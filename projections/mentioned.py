@@ -18,7 +18,7 @@ QUOTED_WEIGHT = 1.0
 the most, and how much less what only stood between quotes."""
 
 Rank = tuple[int, bool]
-"""By how many entries something was named, and whether one had it between quotes only."""
+"""How many entries named something, and whether one had it between quotes only."""
 
 
 class Mentioned:

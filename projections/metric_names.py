@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from foldline.schemas.events import EVENT_TYPES
 from foldline.schemas.state import STATUSES
 
-METRICS_VERSION = 2
+METRICS_VERSION = 3
 """Counts of another version are not gone on with: the log is counted anew."""
 
 LABEL_VALUES_MAX = 100
@@ -66,7 +66,14 @@ _WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("wake_seconds", "status"): STATUSES,
     ("sessions_started", "mode"): ("OWNED", "MIRRORED"),
     ("sessions_started", "relation"): ("ROOT", "FORK", "SUBAGENT", "CONTINUATION"),
-    ("turns_started", "trigger"): ("USER", "STEERING", "SCHEDULE", "PARENT"),
+    ("turns_started", "trigger"): (
+        "USER",
+        "STEERING",
+        "SCHEDULE",
+        "PARENT",
+        "HARNESS",
+        "FORK",
+    ),
     ("turns", "outcome"): _TURN_OUTCOMES,
     ("turn_duration_seconds", "outcome"): _TURN_OUTCOMES,
     ("retries", "kind"): ("TOOL", "MODEL"),

@@ -1,4 +1,4 @@
-"""Events to counts: the pure fold of metrics.
+"""Events to counts: the fold of metrics. Pure.
 
     tracked = Tracked(initial(session_id))
     for recorded in events:

@@ -1,7 +1,7 @@
 """What is tracked of a session, as private bytes: for whoever keeps it between two runs.
 
 Its state has bytes of its own (`foldline.processors.state_codec`); this is the rest, all
-fields of `Tracked` in their order. Another METRICS_VERSION may have others.
+fields of `Tracked` in their order. Another METRICS_VERSION may have others. Pure.
 """
 
 import dataclasses

@@ -18,7 +18,7 @@ from foldline.schemas.events import SessionCreated
 from foldline.schemas.recorded import Recorded
 
 CACHED_SESSIONS = 2_000
-"""Of how many sessions what is tracked stays in memory between batches."""
+"""How many sessions stay in memory, with what is tracked of them, between batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from foldline.projections.metrics_counting import Counting
 from foldline.projections.metrics_store import MetricsStore
 
 BATCH_EVENTS = 5_000
-"""After how many events what was counted is stored."""
+"""How many events are counted before the counts are stored."""
 
 _logger = logging.getLogger("foldline.metrics")
 

@@ -169,7 +169,7 @@ def _net_tokens(
 
 
 def _recovery_rate(series: Mapping[str, Numbers]) -> float | None:
-    """Which part of the recoveries that are over went well; None before the first."""
+    """The part of the finished recoveries that went well; None before the first."""
     results = {
         values[0]: numbers[0]
         for values, numbers in series.get("recovery_results", {}).items()

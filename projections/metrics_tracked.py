@@ -24,8 +24,7 @@ from foldline.schemas.state import (
 )
 
 OPEN_MAX = 1_000
-"""Of how many open things of a session it is kept when they began; beyond, of the
-newest."""
+"""How many open things of a session, the newest, are kept with when they began."""
 
 
 _UNCERTAIN = frozenset({CALL_TIMED_OUT, CALL_CANCELLING, CALL_BACKGROUND})
@@ -74,7 +73,7 @@ class Tracked:
             del self.since[next(iter(self.since))]
 
     def ended(self, kind: str, name: str) -> int | None:
-        """For how long it was open, in microseconds; None if that is not known."""
+        """How long it was open, in microseconds; None if that is not known."""
         began = self.since.pop(f"{kind}:{name}", None)
         return None if began is None else max(self.now - began, 0)
 

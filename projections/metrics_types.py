@@ -200,7 +200,7 @@ def _model_ended(tracked: Tracked, before: Before, event: _ModelEnd) -> Iterator
 
 
 def _tokens(tracked: Tracked, before: Before, model_call_id: str) -> Iterator[Sample]:
-    """By how much the session's totals have changed: a usage replaces the one before."""
+    """How much the session's totals have changed: a usage replaces the one before."""
     state, name = tracked.state, short(model_call_id)
     model = tracked.models.get(name, "")
     for each, kind in TOKEN_KINDS.items():

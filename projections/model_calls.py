@@ -93,7 +93,7 @@ def is_aside(recorded: Recorded) -> bool:
 
 
 def _learn(call: Asked, message: AssistantMessage) -> None:
-    """Who said a message is who was asked, where no start says it."""
+    """Without a recorded start, take provider and model from the message."""
     for block in message.blocks:
         call.provider = call.provider or block.provider or ""
         call.model = call.model or block.model or ""

@@ -23,7 +23,7 @@ PATH = "/v1/traces"
 REQUEST_TIMEOUT_MS = 10_000
 """How long one request may take."""
 RETRY_FOR_MS = 60_000
-"""For how long a request is repeated before the receiver counts as away."""
+"""How long a request is repeated before the receiver counts as away."""
 BACKOFF_MS = 200
 """How long the first repetition waits; each further one twice as long."""
 BACKOFF_MAX_MS = 10_000

@@ -15,12 +15,13 @@ history says `foldline.projections.backtest`.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 from foldline.errors import PolicyRuleError
 from foldline.processors.fold import fold_in, initial
 from foldline.projections.spending import Meter, Spent
 from foldline.schemas.blocks import text_block, text_of
+from foldline.schemas.choices import CancelTarget, Severity, SteeringMode
 from foldline.schemas.derived import derived_id
 from foldline.schemas.events import (
     CancellationRequested,
@@ -40,11 +41,14 @@ WISHES_MAX = 8
 Wish = PolicyViolation | SteeringReceived | CancellationRequested
 """What a rule may want recorded."""
 
-NONE = "NONE"
-STEER = "STEER"
-CANCEL = "CANCEL"
+Action = Literal["NONE", "STEER", "CANCEL"]
+"""What is done when a rule is broken, beside saying so."""
 
-SEVERITIES = ("INFO", "WARNING", "CRITICAL")
+NONE: Final = "NONE"
+STEER: Final = "STEER"
+CANCEL: Final = "CANCEL"
+
+SEVERITIES: tuple[str, ...] = get_args(Severity)
 
 
 @dataclass(slots=True)
@@ -128,7 +132,7 @@ class Rule:
 
 
 def violation(
-    said: str, *, severity: str = "WARNING", call_id: str | None = None
+    said: str, *, severity: Severity = "WARNING", call_id: str | None = None
 ) -> PolicyViolation:
     """That the rule was broken. By which event, and what else is wanted, is filled in."""
     return PolicyViolation(
@@ -140,13 +144,13 @@ def violation(
     )
 
 
-def steering(said: str, *, mode: str = "INTERRUPT") -> SteeringReceived:
+def steering(said: str, *, mode: SteeringMode = "INTERRUPT") -> SteeringReceived:
     """Something that the agent is told."""
     return SteeringReceived(mode=mode, blocks=(text_block(said),))
 
 
 def stopping(
-    reason: str, *, target: str = "SESSION", target_id: str | None = None
+    reason: str, *, target: CancelTarget = "SESSION", target_id: str | None = None
 ) -> CancellationRequested:
     """That the SESSION, its open TURN or one CALL is to stop."""
     return CancellationRequested(target=target, target_id=target_id, reason=reason)

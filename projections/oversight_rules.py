@@ -17,12 +17,14 @@ from foldline.projections.oversight import (
     CANCEL,
     NONE,
     STEER,
+    Action,
     Seen,
     Wish,
     steering,
     stopping,
     violation,
 )
+from foldline.schemas.choices import CancelTarget, Severity, SteeringMode
 from foldline.schemas.events import (
     InputProvided,
     LoopDetected,
@@ -51,11 +53,11 @@ class Reaction:
     `message` is what the agent is told in the place of the rule's own words.
     """
 
-    action: str = NONE
-    target: str = "SESSION"
-    severity: str = "WARNING"
+    action: Action = NONE
+    target: CancelTarget = "SESSION"
+    severity: Severity = "WARNING"
     message: str = ""
-    mode: str = "INTERRUPT"
+    mode: SteeringMode = "INTERRUPT"
 
     def wishes(self, said: str, *, call_id: str | None = None) -> list[Wish]:
         """The events that say it, and do it."""

@@ -1,4 +1,4 @@
-"""How small a context is to be, as data: what stays in full, and what makes room.
+"""How small a context is to be, as data: what stays in full, and what makes room. Pure.
 
 A policy decides when events are pruned or compacted; what was decided stands in the log,
 so another policy later changes nothing that was shown.
@@ -13,7 +13,7 @@ MESSAGES = "messages"
 """What the budget of a policy is of: all of them together."""
 
 NO_LIMIT = 0
-"""Of a budget: nothing is pruned or compacted for it."""
+"""A budget for which nothing is pruned or compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ ROOMY = ContextPolicy(
     summary_share=0.3,
     mention_share=0.3,
 )
-"""For those who would rather pay for tokens than open an old output once more."""
+"""A policy for those who would rather pay for tokens than open an old output again."""
 
 LEAN = ContextPolicy(
     "lean",

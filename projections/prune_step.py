@@ -34,7 +34,7 @@ RULE = "reference/2"
 see images."""
 
 OWN_RULES = frozenset({"reference/1", RULE})
-"""Of the prunings that foldline made by itself, in whatever version."""
+"""The rules of the prunings that foldline made by itself, in whatever version."""
 
 ERROR_FACTOR = 4
 """A failure stays longer: it is pruned only where it is so many times larger."""
@@ -110,7 +110,7 @@ class _Sized:
     reader: Reader
 
     def of(self, part: Part) -> int:
-        """Of what a call or a result says; of an image what its provider takes."""
+        """Tokens of a call's or result's text; an image counts by its provider's rule."""
         return part_tokens(part, self.counter, reader=self.reader)
 
 

@@ -21,7 +21,7 @@ END_SHARE = 4
 SEPARATOR = " "
 
 MISSES_MAX = 32
-"""After so many names in a row that have no room, the room is taken to be full."""
+"""How many names in a row may find no room before the room is taken to be full."""
 
 COUNTED_CHARACTERS = 32_768
 """Where it is counted how often a name stands in a text: every name is looked for."""
@@ -93,7 +93,7 @@ def mentions(
 def within(
     names: Iterable[str], *, shown: str, tokens: int, counter: TokenCounter
 ) -> list[str]:
-    """Of names in their order those that have room, each that is not shown already."""
+    """The names, in their order, that have room and are not shown already."""
     taken: list[str] = []
     left, misses = tokens, 0
     for name in names:

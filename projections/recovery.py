@@ -23,6 +23,7 @@ from foldline.schemas.events import InputRequested
 from foldline.schemas.state import (
     CALL_BACKGROUND,
     CALL_CANCELLING,
+    CALL_NOT_EXECUTED,
     CALL_TIMED_OUT,
     CALL_UNKNOWN,
     CALL_WAITING,
@@ -35,8 +36,11 @@ from foldline.schemas.state import (
 
 RECONCILABLE = "RECONCILABLE"
 
-OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
+OUTCOMES = ("COMPLETED", "FAILED", CALL_NOT_EXECUTED)
 """What a person may answer about an unknown outcome."""
+
+OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
+"""The same, as the question says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,17 +310,14 @@ def unknown(state: SessionState, call: Call, reason: str) -> list[PlannedAction]
 
 
 def _why(call: Call) -> str:
-    match call.status:
-        case status if status == CALL_TIMED_OUT:
-            return "it timed out, its stop was not confirmed, and its owner is gone"
-        case status if status == CALL_CANCELLING:
-            return "its cancellation was not confirmed, and its owner is gone"
-        case status if status == CALL_UNKNOWN:
-            return "its outcome is unknown"
-        case _ if call.cancel_seq:
-            return "it was cancelled, and its owner is gone without recording an end"
-        case _:
-            return "it began, and its owner is gone without recording an end"
+    if call.status == CALL_TIMED_OUT:
+        return "it timed out, its stop was not confirmed, and its owner is gone"
+    if call.status == CALL_CANCELLING:
+        return "its cancellation was not confirmed, and its owner is gone"
+    if call.status == CALL_UNKNOWN:
+        return "its outcome is unknown"
+    done = "was cancelled" if call.cancel_seq else "began"
+    return f"it {done}, and its owner is gone without recording an end"
 
 
 def _cancellation(state: SessionState) -> list[PlannedAction]:

@@ -1,8 +1,8 @@
 """A context as a request: Anthropic Messages, OpenAI Chat Completions, Responses. Pure.
 
     request = render(context, "anthropic", model="claude-...", parameters={...})
-    request_bytes(request)           the same bytes on every rebuild
-    render_rules.breaches(request, "anthropic")     what the API would refuse
+    request_bytes(request)  # the same bytes on every rebuild
+    render_rules.breaches(request, "anthropic")  # what the API would refuse
 
 A request is complete: `parameters` are what the caller adds to what the context says.
 """
@@ -24,8 +24,8 @@ from foldline.projections.render_responses import responses_body
 from foldline.projections.wire import (
     GLUED,
     VERSION,
+    FormatLimits,
     Json,
-    Limits,
     ReadBlob,
     Wire,
     call_ids,
@@ -39,7 +39,7 @@ ANTHROPIC = "anthropic"
 OPENAI_CHAT = "openai-chat"
 OPENAI_RESPONSES = "openai-responses"
 
-FORMATS: dict[str, Limits] = {
+FORMATS: dict[str, FormatLimits] = {
     ANTHROPIC: render_anthropic.LIMITS,
     OPENAI_CHAT: render_chat.LIMITS,
     OPENAI_RESPONSES: render_responses.LIMITS,

@@ -13,8 +13,8 @@ from foldline.projections.calls import NO_OUTPUT_TEXT
 from foldline.projections.context import SUMMARY, Context, Message, Part
 from foldline.projections.wire import (
     GO_ON,
+    FormatLimits,
     Json,
-    Limits,
     Wire,
     arguments_object,
     is_whole,
@@ -24,7 +24,7 @@ from foldline.projections.wire import (
 )
 from foldline.projections.wire_tools import tools_of
 
-LIMITS = Limits(id_max=64, name_max=64, image_bytes_max=3_932_160)
+LIMITS = FormatLimits(id_max=64, name_max=64, image_bytes_max=3_932_160)
 """An image may have 5 MiB in base64."""
 
 MAX_TOKENS = 4096

@@ -11,9 +11,9 @@ from foldline.projections.context import Context, Message, Part
 from foldline.projections.dialogue import Dialogue
 from foldline.projections.wire import (
     GO_ON,
+    FormatLimits,
     Image,
     Json,
-    Limits,
     Wire,
     arguments_text,
     joined,
@@ -21,7 +21,7 @@ from foldline.projections.wire import (
 )
 from foldline.projections.wire_tools import tools_of
 
-LIMITS = Limits(id_max=40, name_max=64, image_bytes_max=20_000_000)
+LIMITS = FormatLimits(id_max=40, name_max=64, image_bytes_max=20_000_000)
 
 
 def chat_body(context: Context, wire: Wire) -> Json:

@@ -14,9 +14,9 @@ from foldline.projections.dialogue import Dialogue
 from foldline.projections.wire import (
     GLUED,
     GO_ON,
+    FormatLimits,
     Image,
     Json,
-    Limits,
     Wire,
     arguments_text,
     joined,
@@ -25,7 +25,7 @@ from foldline.projections.wire import (
 )
 from foldline.projections.wire_tools import tools_of
 
-LIMITS = Limits(id_max=64, name_max=64, image_bytes_max=20_000_000)
+LIMITS = FormatLimits(id_max=64, name_max=64, image_bytes_max=20_000_000)
 
 REASONING = frozenset({"type", "id", "summary", "encrypted_content", "status"})
 """The fields of reasoning that the API takes back; harnesses add others."""

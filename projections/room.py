@@ -5,7 +5,7 @@ any step of their policy, which their bytes say already.
 """
 
 USUAL_BYTES_PER_TOKEN = 4
-"""Of prose and code."""
+"""The usual bytes of a token of prose and code."""
 
 LEAST_BYTES_PER_TOKEN = 1
 """Of any text: no token stands for less. What keeps a budget so keeps it by any count."""

@@ -167,7 +167,7 @@ def _source(block: Json, where: str) -> Iterator[str]:
 
 
 def _thought(request: Json, messages: Sequence[Json]) -> Iterator[str]:
-    """Where thinking is asked for, the turn that goes on must have begun with it."""
+    """Complain where thinking is asked for, and the open turn did not begin with it."""
     if _thinking(request) is None:
         return
     begin = len(messages)

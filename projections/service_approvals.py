@@ -15,7 +15,14 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from foldline.processors.http_wire import INT64_MAX
-from foldline.projections.answering import denied, edit_problem, granted, verb_problem
+from foldline.projections.answering import (
+    answer_problem,
+    answered,
+    denied,
+    edit_problem,
+    granted,
+    verb_problem,
+)
 from foldline.projections.approvals import (
     LOOKED_AT_MAX,
     PendingList,
@@ -31,7 +38,6 @@ from foldline.projections.tokens import Caller
 from foldline.schemas.blocks import text_block
 from foldline.schemas.envelope import Actor, Envelope
 from foldline.schemas.events import (
-    InputProvided,
     KnownEvent,
 )
 from foldline.schemas.recorded import Append
@@ -156,13 +162,17 @@ async def deny(
 async def provide_input(
     node: Serving, caller: Approver, session_id: SessionId, request_id: str, given: InputIn
 ) -> Answer:
-    """Answer a request for input, as the person whose token this is."""
+    """Answer a request for input, as the person whose token this is.
+
+    Recovery's question how a call ended is answered by COMPLETED, FAILED or NOT_EXECUTED,
+    which closes the call.
+    """
 
     def provided(request: PendingRequest) -> KnownEvent:
         _check_asks(request, permission=False)
-        return InputProvided(
-            request_id=request.request_id, blocks=(text_block(given.text),)
-        )
+        if problem := answer_problem(request, given.text):
+            raise Problem(422, "bad_answer", problem)
+        return answered(request, given.text, person=caller.actor_id)
 
     return await _Answering(node, caller, session_id, request_id, given).by(provided)
 

@@ -6,10 +6,12 @@ put there, can be).
 """
 
 import hashlib
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
 
 from foldline.errors import BlobError
 from foldline.processors.http_wire import BYTES, INT64_MAX
@@ -47,7 +49,7 @@ async def store_blob(
 ) -> Stored:
     """Store bytes under their SHA-256; storing them again changes nothing."""
     digest = _digest_of(sha256)
-    async with node.uploading:
+    async with node.uploading.turn(caller.tenant):
         data = await request.body()
         size = len(data)
         await node.appending.run(_store, node, caller, digest, data)
@@ -81,7 +83,25 @@ async def fetch_blob(
         allowed = await _is_named(node, caller, await session_of(session_id), seq, digest)
     if not allowed:
         raise BlobError(sha256, "it is not in the store")
-    return Response(await node.reading.run(node.log.blobs.get, digest), media_type=BYTES)
+    async with AsyncExitStack() as turn:
+        await turn.enter_async_context(node.downloading.turn(caller.tenant))
+        data = await node.reading.run(node.log.blobs.get, digest)
+        return _InTurn(data, turn.pop_all())
+
+
+class _InTurn(Response):
+    """A body in memory; the turn is another's once its client has read it, or is gone."""
+
+    media_type = BYTES
+
+    def __init__(self, data: bytes, turn: AsyncExitStack) -> None:
+        super().__init__(data)
+        self._turn = turn
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        async with self._turn:
+            await super().__call__(scope, receive, send)
 
 
 async def _is_named(

@@ -13,6 +13,7 @@ import uuid_utils
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from foldline.errors import SessionTruncatedError
 from foldline.processors.http_wire import INT64_MAX
 from foldline.projections.service_access import Appender
 from foldline.projections.service_appends import Answer, answer_of, append_prepared
@@ -110,10 +111,10 @@ async def _stop_tree(
 
 
 async def _served(node: Node, caller: Caller, session_id: str) -> SessionState | None:
-    """The state of a session; None where it is not made yet, or is served elsewhere."""
+    """The state of a session; None where there is none: not yet, lost, or elsewhere."""
     try:
         return await node.state(caller, session_id)
-    except Problem:
+    except (Problem, SessionTruncatedError):
         return None
 
 

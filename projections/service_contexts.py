@@ -89,7 +89,7 @@ class ContextView(BaseModel):
     messages: int
     tools: int
     sha256: str
-    """Of the request's bytes: JSON without blanks, in this order of keys."""
+    """The hash of the request's bytes: JSON without blanks, in this order of keys."""
     request: dict[str, Any] | None = None
     explanation: dict[str, Any] | None = None
     """Each message with its events, tokens and reason; what was left out."""

@@ -2,15 +2,16 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
 from foldline.errors import DecodeError, SessionTruncatedError
-from foldline.processors.http_wire import EVENTS, INT64_MAX, MORE, pack_events
+from foldline.processors.http_wire import EVENTS, INT64_MAX, MORE, NEXT, pack_events
 from foldline.processors.lineage import Lineage, joined_events, joined_stored
 from foldline.processors.log import FOLLOW_MAX_EVENTS
 from foldline.processors.stored import StoredEvent
@@ -18,6 +19,7 @@ from foldline.projections.service_access import Reader
 from foldline.projections.service_forks import lineage_for
 from foldline.projections.service_node import Int64, Node, Serving, SessionId
 from foldline.projections.service_problems import Problem, no_session
+from foldline.projections.tokens import Caller
 from foldline.projections.views import event_view
 from foldline.schemas.recorded import Recorded
 
@@ -38,6 +40,10 @@ NEVER_SEQ = 2**62
 Types = Annotated[
     str, Query(max_length=4_096, description="Event types, separated by commas.")
 ]
+
+
+Read = TypeVar("Read", StoredEvent, Recorded)
+"""An event as it is stored, or decoded."""
 
 
 class RangeIn(BaseModel):
@@ -80,7 +86,8 @@ async def list_events(
     session has come so far, as for a state. `joined` puts a fork's ancestors' events in
     front, up to the fork point, each with the id of its own session. With `Accept:
     application/vnd.foldline.events` they come as they are stored: frames of seq (8
-    bytes), schema id and length (4 bytes each, big-endian), and the Avro body.
+    bytes), schema id and length (4 bytes each, big-endian), and the Avro body; where
+    there is more, the header `foldline-next-after-seq` says where the next page begins.
     """
     if given.min_seq:
         await node.state(caller, session_id, min_seq=given.min_seq)
@@ -97,19 +104,21 @@ async def list_events(
         raise no_session(session_id)
     until_s = time.monotonic() + given.wait_ms / 1000
     if owner in (None, caller.tenant):
-        await _wait(node, session_id, given.after_seq, given.wait_ms)
+        await _wait(node, caller, session_id, given.after_seq, given.wait_ms)
         owner = await node.tenant_of(session_id)
     if owner == caller.tenant:
         return await node.reading.run(page.read, accept)
     # Another tenant's is waited for like one that is yet to come, and never comes.
     left_ms = round((until_s - time.monotonic()) * 1000)
-    await _wait(node, session_id, NEVER_SEQ, left_ms)
+    await _wait(node, caller, session_id, NEVER_SEQ, left_ms)
     return page.nothing(accept)
 
 
-async def _wait(node: Node, session_id: str, after_seq: int, wait_ms: int) -> None:
+async def _wait(
+    node: Node, caller: Caller, session_id: str, after_seq: int, wait_ms: int
+) -> None:
     """Wait for the next event, as one of a bounded number of waiters."""
-    with node.waiting():
+    with node.waiting(caller):
         await node.hub.wait(session_id, after_seq=after_seq, timeout_ms=wait_ms)
 
 
@@ -137,12 +146,9 @@ class _Page:
         return Events(events=[], next_after_seq=self._after_seq, more=False)
 
     def _frames(self) -> Response:
-        stored = self._stored()
-        wanted = (event for event in stored if self._is_wanted(event))
-        page, more = bounded(wanted, self._limit, self._node)
-        self.empty = not page
+        page, last_seq, more = self._bounded(self._stored(), self._is_wanted)
         self._node.note_schemas(event.schema_id for event in page)
-        headers = {MORE: "1"} if more else {}
+        headers = {MORE: "1", NEXT: str(last_seq)} if more else {}
         return Response(pack_events(page), media_type=EVENTS, headers=headers)
 
     def _stored(self) -> Iterator[StoredEvent]:
@@ -163,36 +169,29 @@ class _Page:
         return type_of_schema(self._node, event.schema_id) in self._names
 
     def _views(self) -> Events:
-        found = self._found()
-        last_seq = self._after_seq
-        page: list[Recorded] = []
-        size, more = 0, False
-        for scanned, recorded in enumerate(found):
+        page, last_seq, more = self._bounded(
+            self._found(), lambda event: not self._names or event.type in self._names
+        )
+        views = [event_view(recorded) for recorded in page]
+        return Events(events=views, next_after_seq=last_seq, more=more)
+
+    def _bounded(
+        self, found: Iterable[Read], is_wanted: Callable[[Read], bool]
+    ) -> tuple[list[Read], int, bool]:
+        """As many as a page takes; the last seq that was looked at; whether more are."""
+        page: list[Read] = []
+        size, last_seq, more = 0, self._after_seq, False
+        for scanned, event in enumerate(found):
             full = size >= self._node.settings.http_stream_buffer_bytes
             if len(page) == self._limit or full or scanned == SCANNED_MAX:
                 more = True
                 break
-            last_seq = recorded.seq
-            if not self._names or recorded.type in self._names:
-                page.append(recorded)
-                size += len(recorded.body)
+            last_seq = event.seq
+            if is_wanted(event):
+                page.append(event)
+                size += len(event.body)
         self.empty = not page
-        views = [event_view(recorded) for recorded in page]
-        return Events(events=views, next_after_seq=last_seq, more=more)
-
-
-def bounded(
-    found: Iterable[StoredEvent], limit: int, node: Node
-) -> tuple[list[StoredEvent], bool]:
-    """As many events as a page takes, at least one; and whether there are more."""
-    page: list[StoredEvent] = []
-    size = 0
-    for event in found:
-        if len(page) == limit or size >= node.settings.http_stream_buffer_bytes:
-            return page, True
-        page.append(event)
-        size += len(event.body)
-    return page, False
+        return page, last_seq, more
 
 
 def read_some(node: Node, session_id: str, after_seq: int) -> list[Recorded]:
@@ -225,9 +224,16 @@ def type_of_schema(node: Node, schema_id: int) -> str:
 @router.get("/schemas")
 async def list_schemas(node: Serving, caller: Reader) -> dict[str, str]:  # noqa: ARG001 - who may read
     """List the schemas of events that were asked for here, by their ids in this log."""
-    texts = node.log.codec.schema_of
-    known = node.schema_ids | node.warm.schema_ids
-    return {str(number): texts(number) for number in sorted(known)}
+    return await node.reading.run(_texts_of, node)
+
+
+def _texts_of(node: Node) -> dict[str, str]:
+    """In a thread, for a registry may be asked; what it does not know is left out."""
+    found: dict[str, str] = {}
+    for number in sorted(node.schema_ids | node.warm.schema_ids):
+        with suppress(KeyError):
+            found[str(number)] = node.log.codec.schema_of(number)
+    return found
 
 
 @router.get("/schemas/{schema_id}", response_model=dict[str, Any])

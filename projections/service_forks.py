@@ -8,15 +8,25 @@ from functools import partial
 from typing import Annotated, Any
 
 import uuid_utils
-from fastapi import APIRouter, Security
+from fastapi import APIRouter, Query, Security
 from pydantic import BaseModel, ConfigDict, Field
 
+from foldline.processors.http_wire import list_cursor
 from foldline.processors.lineage import Lineage, children, lineage_from
+from foldline.processors.log import ListPlace
 from foldline.processors.naming import check_session_id
+from foldline.processors.stored import StoredSession
 from foldline.projections.forking import ForkPoint, fork_point
 from foldline.projections.service_access import Reader, caller
 from foldline.projections.service_appends import Answer, Text
-from foldline.projections.service_node import Int64, Node, Serving, SessionId
+from foldline.projections.service_node import (
+    Cursor,
+    Int64,
+    Node,
+    Serving,
+    SessionId,
+    place_of,
+)
 from foldline.projections.service_writing import check_role, record, stamped
 from foldline.projections.tokens import Caller
 from foldline.projections.views import plain, verdict_view
@@ -26,6 +36,9 @@ from foldline.schemas.recorded import Append
 from foldline.schemas.state import SessionState
 
 router = APIRouter(tags=["forks"])
+
+CHILDREN_MAX = 1_000
+"""How many children one page lists."""
 
 LABELS_MAX = 64
 """How many labels a fork made here begins with."""
@@ -102,19 +115,35 @@ def _append(caller: Caller, given: ForkIn, point: ForkPoint) -> Append:
 
 
 class Children(BaseModel):
-    """The sessions that name one as their parent, the oldest first."""
+    """A page of the sessions that name one as their parent, the oldest first."""
 
     children: list[dict[str, Any]]
+    cursor: str | None = None
+    """Give it back for the next page; null: there is none."""
 
 
 @router.get("/sessions/{session_id}/children")
-async def list_children(node: Serving, caller: Reader, session_id: SessionId) -> Children:
+async def list_children(
+    node: Serving,
+    caller: Reader,
+    session_id: SessionId,
+    limit: Annotated[int, Query(ge=1, le=CHILDREN_MAX)] = CHILDREN_MAX,
+    cursor: Cursor = None,
+) -> Children:
     """List forks, subagents and continuations of a session: those that name it."""
     node.check_whole()
     await node.check_visible(caller, session_id)
+    behind = place_of(cursor) if cursor else None
     read = partial(children, tenant=caller.tenant)
     rows = await node.reading.run(read, node.log, session_id)
-    return Children(children=[plain(row) for row in rows])
+    left = [row for row in rows if behind is None or _age_of(row) > behind]
+    page = left[:limit]
+    following = list_cursor(_age_of(page[-1])) if len(left) > limit else None
+    return Children(children=[plain(row) for row in page], cursor=following)
+
+
+def _age_of(row: StoredSession) -> ListPlace:
+    return row.created_at, row.session_id
 
 
 async def lineage_for(node: Node, caller: Caller, session_id: str) -> Lineage:

@@ -1,8 +1,9 @@
 """The outermost layer: bounded bodies, bounded times, counted answers.
 
-A body that is too large, or comes in too slowly, is refused before a route sees it; a
-client that does not read what it is sent is let go. Pure ASGI, because a framework's
-middleware would hold streams back.
+A body that is too large, or comes in too slowly, is refused before a route sees it. An
+answer goes out in pieces, each once the one before is out: `service_server` lets a client
+go that leaves one unread. Pure ASGI, because a framework's middleware would hold streams
+back.
 """
 
 import asyncio
@@ -16,6 +17,14 @@ from foldline.projections.service_problems import Problem
 from foldline.settings import Settings
 
 BLOBS = "/foldline/v1/blobs/"
+
+PIECE_BYTES = 64 * 1024
+"""How much of an answer waits in a connection at once, beyond what the system holds."""
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Those that are counted by name: who calls may send any word as a method."""
+
+OTHER = "OTHER"
 
 _HEADERS = (
     (b"cache-control", b"no-store"),
@@ -37,7 +46,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(scope, send, self._settings.http_send_timeout_ms / 1000)
+        answer = _Answer(send)
         begun = time.perf_counter()
         try:
             body = _Body(
@@ -48,8 +57,6 @@ class Guard:
         except Problem as problem:
             if not answer.begun:
                 await problem.answer()(scope, receive, answer.send)
-        except _UnreadError:
-            pass  # nobody reads the answer: the connection is closed by leaving
         finally:
             self._count(scope, answer, time.perf_counter() - begun)
 
@@ -59,16 +66,13 @@ class Guard:
         return self._settings.http_body_max_bytes
 
     def _count(self, scope: Scope, answer: "_Answer", took_s: float) -> None:
-        # The route's pattern, never the path: ids are no labels.
+        # The route's pattern, never the path: ids are no labels, nor is what anybody sends.
         route = cast("str", getattr(scope.get("route"), "path", "none"))
         status = str(answer.status or 499)
-        self._metrics.requests.labels(scope["method"], route, status).inc()
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        self._metrics.requests.labels(method, route, status).inc()
         if not answer.stream:
             self._metrics.seconds.labels(route).observe(took_s)
-
-
-class _UnreadError(Exception):
-    """A client left unread what it was sent."""
 
 
 class _Body:
@@ -117,10 +121,8 @@ class _Body:
 class _Answer:
     """An answer on its way out."""
 
-    def __init__(self, scope: Scope, send: Send, timeout_s: float) -> None:
-        self._scope = scope
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._timeout_s = timeout_s
         self.status = 0
         self.stream = False
 
@@ -130,7 +132,7 @@ class _Answer:
         return self.status != 0
 
     async def send(self, message: Message) -> None:
-        """Send a piece, unless nobody takes it in time."""
+        """Send what may be large piece by piece."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = cast("list[Any]", message.setdefault("headers", []))
@@ -139,8 +141,12 @@ class _Answer:
                 name == b"content-type" and value.startswith(b"text/event-stream")
                 for name, value in headers
             )
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._send(message)
-        except TimeoutError as error:
-            raise _UnreadError from error
+        body = cast("bytes", message.get("body", b""))
+        if len(body) <= PIECE_BYTES:
+            await self._send(message)
+            return
+        last = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+        for begin in range(0, last, PIECE_BYTES):
+            piece = body[begin : begin + PIECE_BYTES]
+            await self._send({**message, "body": piece, "more_body": True})
+        await self._send({**message, "body": body[last:]})

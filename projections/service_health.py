@@ -50,7 +50,7 @@ async def show_health(node: Serving) -> Health:
 
 @root.get("/readyz", responses={503: {"model": Readiness}}, response_model=Readiness)
 async def show_readiness(node: Serving) -> JSONResponse:
-    """Say whether reads are answered: 503 until every partition was read to its end."""
+    """Say whether reads are answered: 503 while those of a partition are not."""
     standings = standings_of(node)
     ready = not any(waits_of(node, standings))
     views = [plain(standing) for standing in standings]
@@ -80,7 +80,7 @@ def waits_of(node: Node, standings: Iterable[Standing]) -> Iterator[str]:
     if node.stopping:
         yield "the node is stopping"
     for standing in standings:
-        if not standing.caught_up:
+        if standing.stopped or not standing.caught_up:
             yield where_it_is(standing)
 
 
@@ -98,6 +98,7 @@ def measure(node: Node) -> None:
         metrics.read_bytes.labels(number).set(standing.read_bytes)
         metrics.skipped.labels(number).set(standing.skipped)
         metrics.caught_up.labels(number).set(int(standing.caught_up))
+        metrics.stopped.labels(number).set(int(standing.stopped))
 
 
 class CheckpointIn(BaseModel):

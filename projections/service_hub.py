@@ -95,7 +95,7 @@ class Hub:
         }
 
     def _look(self, wanted: dict[str, int], loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: look at each session, and hand over what is found at once."""
+        """Look at each session, in a thread, and hand over at once what is found."""
         for session_id, after_seq in wanted.items():
             try:
                 found = self.log.follow(session_id, after_seq=after_seq, timeout_ms=0)

@@ -4,7 +4,8 @@
    back. Nothing is missed by that, so there is no id to go on from.
 2. Then `requested` for each new request, `settled` for each that waits no more, with what
    became of it.
-3. All streams of a tenant share one look, at most every LOOK_MS, and a look reads again
+3. Before each part it is asked whether the token still counts: else the stream ends.
+4. All streams of a tenant share one look, at most every LOOK_MS, and a look reads again
    only sessions that have moved.
 """
 
@@ -25,6 +26,7 @@ from foldline.projections.service_access import Reader
 from foldline.projections.service_node import Node, Serving
 from foldline.projections.service_problems import Problem
 from foldline.projections.service_stream import HEARTBEAT, RETRY_MS
+from foldline.projections.tokens import Caller
 from foldline.projections.views import plain
 
 _logger = logging.getLogger("foldline.service")
@@ -51,35 +53,40 @@ async def stream_approvals(node: Serving, caller: Reader) -> StreamingResponse:
     happen. A stream that comes back begins so again.
     """
     node.check_whole()
-    node.check_waiters()
-    parts = _stream(node, node.inbox(caller.tenant))
+    node.check_waiters(caller)
+    parts = _stream(node, caller, node.inbox(caller.tenant))
     return StreamingResponse(parts, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(node: Node, inbox: Inbox) -> AsyncIterator[bytes]:
-    node.streams += 1
+async def _stream(node: Node, caller: Caller, inbox: Inbox) -> AsyncIterator[bytes]:
     try:
-        look = partial(inbox.recent, within_ms=LOOK_MS // 2)
-        listed = await node.reading.run(look)
-        known = _by_key(listed)
-        yield f"retry: {RETRY_MS}\n\n".encode() + _event("pending", listed)
-        quiet_s = 0.0
-        while not node.stopping:
-            await asyncio.sleep(LOOK_MS / 1000)
-            now = _by_key(await node.reading.run(look))
-            for key in now.keys() - known.keys():
-                yield _event("requested", now[key])
-            for key in known.keys() - now.keys():
-                yield await node.reading.run(_settled, node.log, known[key])
-            quiet_s = 0.0 if now.keys() != known.keys() else quiet_s + LOOK_MS / 1000
-            known = now
-            if quiet_s * 1000 >= node.settings.http_heartbeat_ms:
-                quiet_s = 0.0
-                yield HEARTBEAT
+        with node.waiting(caller):
+            async for part in _parts(node, inbox):
+                if not node.tokens.holds(caller):
+                    return
+                yield part
     except (FoldlineError, Problem) as error:
         _logger.warning("a stream of approvals ends: %s", error)
-    finally:
-        node.streams -= 1
+
+
+async def _parts(node: Node, inbox: Inbox) -> AsyncIterator[bytes]:
+    look = partial(inbox.recent, within_ms=LOOK_MS // 2)
+    listed = await node.reading.run(look)
+    known = _by_key(listed)
+    yield f"retry: {RETRY_MS}\n\n".encode() + _event("pending", listed)
+    quiet_s = 0.0
+    while not node.stopping:
+        await asyncio.sleep(LOOK_MS / 1000)
+        now = _by_key(await node.reading.run(look))
+        for key in now.keys() - known.keys():
+            yield _event("requested", now[key])
+        for key in known.keys() - now.keys():
+            yield await node.reading.run(_settled, node.log, known[key])
+        quiet_s = 0.0 if now.keys() != known.keys() else quiet_s + LOOK_MS / 1000
+        known = now
+        if quiet_s * 1000 >= node.settings.http_heartbeat_ms:
+            quiet_s = 0.0
+            yield HEARTBEAT
 
 
 def _by_key(listed: PendingList) -> dict[Key, Pending]:

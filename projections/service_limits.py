@@ -1,12 +1,13 @@
-"""What keeps one client from taking the service from all others: rates and lanes."""
+"""What keeps one client from taking the service from all others: rates, lanes, places."""
 
 import asyncio
 import math
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -17,7 +18,7 @@ BURST_S = 2
 """How many seconds' worth may be taken at once, after a pause."""
 
 BUCKETS_MAX = 20_000
-"""For how many tokens and tenants the rates are remembered; more than there may be."""
+"""How many tokens and tenants have their rates remembered; more than there may be."""
 
 SHAPED_WAITING_MAX = 8
 """How many wait for contexts by another policy than their session's: each takes a thread
@@ -110,3 +111,83 @@ class Lane:
     def close(self) -> None:
         """Begin nothing new; what runs ends by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Places:
+    """So many places for who stays long, of which one tenant takes at most its share.
+
+    Called in one thread.
+    """
+
+    def __init__(self, *, most: int, of_tenant: int) -> None:
+        self._most = most
+        self._of_tenant = of_tenant
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        """How many are taken."""
+        return self._taken.total()
+
+    def check(self, tenant: str) -> None:
+        """Refuse one more.
+
+        Raises:
+            Problem: 503 where all are taken, 429 where the tenant has its share.
+        """
+        if self.taken >= self._most:
+            detail = f"{self.taken} wait already"
+            raise Problem(503, "busy", detail, retry_after_s=RETRY_AFTER_S)
+        if self._taken[tenant] >= self._of_tenant:
+            detail = f"{self._of_tenant} of this tenant wait already"
+            raise Problem(429, "too_many", detail, retry_after_s=RETRY_AFTER_S)
+
+    @contextmanager
+    def take(self, tenant: str) -> Generator[None]:
+        """Have a place.
+
+        Raises:
+            Problem: as `check`.
+        """
+        self.check(tenant)
+        self._taken[tenant] += 1
+        try:
+            yield
+        finally:
+            self._taken[tenant] -= 1
+            if not self._taken[tenant]:
+                del self._taken[tenant]
+
+
+@dataclass(slots=True)
+class _Share:
+    free: asyncio.Semaphore
+    asking: int = 0
+
+
+class Turns:
+    """The same for what is soon over: who finds no place waits for one.
+
+    Of several, a tenant waits among its own first: however many it sends, those of
+    another one wait only for the places that it may have.
+    """
+
+    def __init__(self, *, most: int, of_tenant: int) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._of_tenant = of_tenant
+        self._shares: dict[str, _Share] = {}
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncGenerator[None]:
+        """Have a place, after those who came before."""
+        share = self._shares.get(tenant)
+        if share is None:
+            share = self._shares[tenant] = _Share(asyncio.Semaphore(self._of_tenant))
+        share.asking += 1
+        try:
+            async with share.free, self._free:
+                yield
+        finally:
+            share.asking -= 1
+            if not share.asking:
+                del self._shares[tenant]

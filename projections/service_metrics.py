@@ -80,3 +80,9 @@ class Metrics:
             ("partition",),
             registry=self.registry,
         )
+        self.stopped = Gauge(
+            "foldline_service_replica_stopped",
+            "1 where a partition is read no further: none of its reads is answered.",
+            ("partition",),
+            registry=self.registry,
+        )

@@ -4,7 +4,6 @@ A node serves one log, the whole of it or a range of partitions. All of its requ
 through one log object: a thousand clients are one client of the broker.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -12,16 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Protocol, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from foldline.errors import DecodeError, SessionTruncatedError
 from foldline.processors.blobs import BlobStore
-from foldline.processors.http_wire import INT64_MAX, of_path_part
+from foldline.processors.http_wire import INT64_MAX, of_list_cursor, of_path_part
+from foldline.processors.log import ListPlace
 from foldline.processors.stored import AuditableLog
 from foldline.projections.approvals import Inbox
 from foldline.projections.service_hub import Hub
-from foldline.projections.service_limits import SHAPED_WAITING_MAX, Lane, Rates
+from foldline.projections.service_limits import (
+    SHAPED_WAITING_MAX,
+    Lane,
+    Places,
+    Rates,
+    Turns,
+)
 from foldline.projections.service_metrics import Metrics
 from foldline.projections.service_problems import Problem, no_session
 from foldline.projections.service_warm import WarmContexts
@@ -33,21 +39,31 @@ from foldline.settings import Settings
 UPLOADS_MAX = 4
 """How many blobs are taken in at once: each may take `blob_max_bytes` of memory."""
 
+TENANT_UPLOADS_MAX = 2
+"""How many of these are one tenant's."""
+
+DOWNLOADS_MAX = 8
+"""How many blobs are given out at once, each until its client has read it."""
+
+TENANT_DOWNLOADS_MAX = 4
+"""How many of these are one tenant's."""
+
 TENANTS_REMEMBERED = 100_000
-"""Of how many sessions a node remembers whose they are: that never changes."""
+"""How many sessions a node remembers with their tenant, which never changes."""
 
 SCHEMAS_MAX = 10_000
 """How many schemas a node remembers that clients asked for."""
 
-CATCHING_UP_RETRY_S = 2
-"""When to ask again for a partition that is not there yet."""
+RETRY_READ_S = 2
+"""When to ask again for a partition that is not there yet, or no longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one partition is: `position` of `end` is read; `problem` stops it.
+    """How far one partition is: `position` of `end` is read; `problem` keeps it there.
 
-    `skipped` are records that no worker wrote, since the start.
+    `skipped` are records that no worker wrote, since the start. `stopped`: it goes on with
+    none of its events before somebody has looked after it; no read is answered.
     """
 
     partition: int
@@ -57,6 +73,7 @@ class Standing:
     problem: str = ""
     read_bytes: int = 0
     skipped: int = 0
+    stopped: bool = False
 
 
 class Replicated(Protocol):
@@ -82,7 +99,7 @@ class Replicated(Protocol):
 
 
 INBOXES_REMEMBERED = 1_000
-"""Of how many tenants it is remembered what waited when somebody looked last."""
+"""How many tenants are remembered with what waited when somebody looked last."""
 
 Prepare = Callable[[Append], Sequence[Append]]
 """Makes of an append that came as JSON what is recorded: redacted, large bodies stored.
@@ -114,10 +131,13 @@ class Node:
     hub: Hub = field(init=False)
     token_rates: Rates = field(init=False)
     tenant_rates: Rates = field(init=False)
-    uploading: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(UPLOADS_MAX)
+    waiters: Places = field(init=False)
+    uploading: Turns = field(
+        default_factory=lambda: Turns(most=UPLOADS_MAX, of_tenant=TENANT_UPLOADS_MAX)
     )
-    streams: int = 0
+    downloading: Turns = field(
+        default_factory=lambda: Turns(most=DOWNLOADS_MAX, of_tenant=TENANT_DOWNLOADS_MAX)
+    )
     stopping: bool = False
     schema_ids: set[int] = field(default_factory=set[int])
     """Schemas of events that were asked for, for a client that starts."""
@@ -135,6 +155,9 @@ class Node:
         self.hub = Hub(self.log, Lane("look", threads=1, waiting_max=1))
         self.token_rates = Rates(per_s=settings.token_rate_per_s, what="by one token")
         self.tenant_rates = Rates(per_s=settings.tenant_rate_per_s, what="by one tenant")
+        self.waiters = Places(
+            most=settings.http_streams_max, of_tenant=settings.tenant_streams_max
+        )
 
     def note_schemas(self, schema_ids: Iterable[int]) -> None:
         """Remember schemas that were asked for, for clients that start."""
@@ -161,30 +184,31 @@ class Node:
         self.token_rates.take(caller.token_id, count)
         self.tenant_rates.take(caller.tenant, count)
 
-    def check_waiters(self) -> None:
+    @property
+    def streams(self) -> int:
+        """How many wait for events: streams, long polls, reads of a seq."""
+        return self.waiters.taken
+
+    def check_waiters(self, caller: Caller) -> None:
         """Refuse one more that waits for events.
 
         Raises:
-            Problem: 503.
+            Problem: 503, 429 where the tenant has its share.
         """
-        full = self.streams >= self.settings.http_streams_max
-        if full or self.stopping:
-            detail = f"{self.streams} wait already" if full else "the node is stopping"
-            raise Problem(503, "busy", detail, retry_after_s=1)
+        if self.stopping:
+            raise Problem(503, "busy", "the node is stopping", retry_after_s=1)
+        self.waiters.check(caller.tenant)
 
     @contextmanager
-    def waiting(self) -> Generator[None]:
+    def waiting(self, caller: Caller) -> Generator[None]:
         """Count whoever waits for events, among a bounded number.
 
         Raises:
-            Problem: 503.
+            Problem: as `check_waiters`.
         """
-        self.check_waiters()
-        self.streams += 1
-        try:
+        self.check_waiters(caller)
+        with self.waiters.take(caller.tenant):
             yield
-        finally:
-            self.streams -= 1
 
     def check_served(self, session_id: str) -> None:
         """Refuse a session that is another node's, or not yet here.
@@ -208,8 +232,8 @@ class Node:
             )
             raise Problem(421, "another_node", detail, extra=place)
         for standing in self.replicated.standings():
-            if standing.partition == partition and not standing.caught_up:
-                raise not_yet(standing)
+            if standing.partition == partition:
+                check_read(standing)
 
     def check_whole(self) -> None:
         """Refuse what goes over all sessions while a partition is not here yet.
@@ -218,8 +242,7 @@ class Node:
             Problem: 503 with how far it is.
         """
         for standing in self.replicated.standings() if self.replicated else ():
-            if not standing.caught_up:
-                raise not_yet(standing)
+            check_read(standing)
 
     async def state(
         self, caller: Caller, session_id: str, *, min_seq: int = 0
@@ -235,7 +258,7 @@ class Node:
         if state.seq >= min_seq:
             return state
         timeout_ms = self.settings.read_wait_ms
-        with self.waiting():
+        with self.waiting(caller):
             await self.hub.wait(session_id, after_seq=min_seq - 1, timeout_ms=timeout_ms)
         state = await self._head(caller, session_id)
         if state.seq < min_seq:
@@ -300,19 +323,22 @@ def where_it_is(standing: Standing) -> str:
     return f"{detail}: {standing.problem}" if standing.problem else detail
 
 
-def not_yet(standing: Standing) -> Problem:
-    """The problem of a partition that is still being read."""
-    return Problem(
-        503,
-        "catching_up",
-        where_it_is(standing),
-        retry_after_s=CATCHING_UP_RETRY_S,
-        extra={
-            "partition": standing.partition,
-            "position": standing.position,
-            "end": standing.end,
-        },
-    )
+def check_read(standing: Standing) -> None:
+    """Refuse reads of a partition that is still being read, or is read no further.
+
+    Raises:
+        Problem: 503 with how far it is.
+    """
+    detail = where_it_is(standing)
+    place = {
+        "partition": standing.partition,
+        "position": standing.position,
+        "end": standing.end,
+    }
+    if standing.stopped:
+        raise Problem(503, "stopped", detail, retry_after_s=RETRY_READ_S, extra=place)
+    if not standing.caught_up:
+        raise Problem(503, "catching_up", detail, retry_after_s=RETRY_READ_S, extra=place)
 
 
 async def node_of(request: Request) -> Node:
@@ -350,3 +376,20 @@ SessionId = Annotated[str, Depends(session_of)]
 
 Int64 = Annotated[int, Field(ge=-INT64_MAX - 1, le=INT64_MAX)]
 """A number that every log can be asked for."""
+
+CURSOR_MAX = 4_096
+"""How long a cursor may be: a time and the longest id, in base64."""
+
+Cursor = Annotated[str | None, Query(max_length=CURSOR_MAX)]
+
+
+def place_of(cursor: str) -> ListPlace:
+    """The place that a cursor stands for.
+
+    Raises:
+        Problem: 400, where it is none of this service's.
+    """
+    try:
+        return of_list_cursor(cursor)
+    except DecodeError as error:
+        raise Problem(400, "bad_cursor", error.reason) from error

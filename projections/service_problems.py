@@ -3,9 +3,11 @@
     {"type": "about:blank", "status": 404, "title": "Not Found", "kind": "no_session",
      "detail": "...", "retryable": false}
 
-`kind` is a word for machines that never changes its meaning.
+`kind` is a word for machines that never changes its meaning. Of the service's own troubles
+a caller is told the kind: addresses of brokers and paths stand in the service's log.
 """
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
@@ -26,7 +28,9 @@ from foldline.errors import (
     ForkPointError,
     LineageError,
     LogUnavailableError,
+    NoRulesError,
     RedactionError,
+    RegistryUnavailableError,
     SessionIdError,
     SessionTruncatedError,
     SettingsError,
@@ -41,6 +45,8 @@ RETRY_AFTER_S = 1
 _STATUS: tuple[tuple[type[FoldlineError], int, str], ...] = (
     (UncertainAppendError, 504, "uncertain"),
     (LogUnavailableError, 503, "log_unavailable"),
+    (RegistryUnavailableError, 503, "registry_unavailable"),
+    (NoRulesError, 503, "no_rules"),
     (DecodeError, 400, "undecodable"),
     (EncodeError, 422, "unwritable"),
     (BlobError, 404, "no_blob"),
@@ -53,7 +59,22 @@ _STATUS: tuple[tuple[type[FoldlineError], int, str], ...] = (
     (SessionTruncatedError, 410, "truncated"),
     (SettingsError, 422, "bad_setting"),
 )
-"""Which error of foldline is which status; any other is the service's own trouble."""
+"""The status of each error of foldline; any other is the service's own trouble."""
+
+_FAILED = "log_failed"
+
+_OWN_TROUBLE = {
+    "uncertain": "no verdict in time: the append may or may not be recorded",
+    "log_unavailable": "the log does not answer now",
+    "registry_unavailable": "the registry of the log's schemas does not answer now",
+    "no_rules": "nothing says which rules of admission are in force in the log",
+    "no_blob": "the blob is missing, or damaged",
+    "redaction_failed": "a redaction rule failed: nothing was recorded",
+    _FAILED: "the log answers with an error of its own",
+}
+"""What a caller is told of these, whoever it is."""
+
+_logger = logging.getLogger("foldline.service")
 
 
 class ProblemView(BaseModel):
@@ -121,11 +142,15 @@ def missing_of(error: SessionTruncatedError) -> dict[str, Any]:
 def problem_of(error: FoldlineError) -> Problem:
     """The problem that an error of foldline is."""
     found = (entry[1:] for entry in _STATUS if isinstance(error, entry[0]))
-    status, word = next(found, (500, "log_failed"))
+    status, word = next(found, (500, _FAILED))
     if isinstance(error, SessionTruncatedError):
         return Problem(status, word, str(error), extra=missing_of(error))
     after = RETRY_AFTER_S if error.retryable else None
-    return Problem(status, word, str(error), retry_after_s=after)
+    detail = _OWN_TROUBLE.get(word)
+    if detail is None:
+        return Problem(status, word, str(error), retry_after_s=after)
+    _logger.warning("%s: %s", word, error)
+    return Problem(status, word, detail, retry_after_s=after)
 
 
 def handle_problems(app: FastAPI) -> None:

@@ -1,6 +1,7 @@
 """Routes about recovery: which sessions stand still, and what would be done about them."""
 
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,11 +12,17 @@ from foldline.projections.planned import plan_of
 from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.service_access import Reader
 from foldline.projections.service_node import Serving, SessionId
-from foldline.projections.stalled import standing_still
+from foldline.projections.stalled import look_at, shown_of
 from foldline.projections.tokens import Caller
 from foldline.projections.views import plain
 
 router = APIRouter(tags=["recovery"])
+
+LOOKED_AT_MAX = 100_000
+"""How many sessions of each status one request looks at."""
+
+SHOWN_MAX = 1_000
+"""How many of those that stand still it shows."""
 
 
 class StalledView(BaseModel):
@@ -34,9 +41,11 @@ class StalledView(BaseModel):
 
 
 class StalledList(BaseModel):
-    """Every such session of the tenant, the longest silent first."""
+    """Such sessions of the tenant, the longest silent first."""
 
     sessions: list[StalledView]
+    more: bool
+    """Whether there may be others: look after these, and ask again."""
 
 
 class PlanView(BaseModel):
@@ -55,8 +64,10 @@ async def list_stalled(node: Serving, caller: Reader) -> StalledList:
 
 
 def _listed(log: Log, caller: Caller) -> StalledList:
-    found = standing_still(log, tenant=caller.tenant)
-    return StalledList(sessions=[StalledView.model_validate(asdict(one)) for one in found])
+    look = look_at(log, tenant=caller.tenant, most=LOOKED_AT_MAX)
+    found = list(islice(shown_of(log, look), SHOWN_MAX + 1))
+    views = [StalledView.model_validate(asdict(one)) for one in found[:SHOWN_MAX]]
+    return StalledList(sessions=views, more=len(found) > SHOWN_MAX or not look.whole)
 
 
 @router.get("/sessions/{session_id}/recovery")

@@ -13,7 +13,7 @@ SYNC_MS = 1_000
 """How long one look at whether a partition is caught up waits for it."""
 
 RETRY_S = 1.0
-"""After how long a partition that cannot go on is looked at again."""
+"""How long a partition that cannot go on is left before it is looked at again."""
 
 _logger = logging.getLogger("foldline.service")
 
@@ -24,7 +24,7 @@ class ReplicaNode:
     """Which partitions this node serves, and how far each is.
 
     A partition is ready once everything that was committed when this began is here.
-    From then on every read waits for itself, so it stays ready.
+    From then on every read waits for itself, so it stays ready unless it stops.
     """
 
     def __init__(self, replica: Replica, served: range) -> None:
@@ -64,6 +64,7 @@ class ReplicaNode:
                 found.problem,
                 found.read_bytes,
                 found.skipped,
+                found.stopped,
             )
             for found in self._replica.progress()
             if found.partition in self._served

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from foldline.processors.worker_health import Health
 from foldline.projections.service import create_app
@@ -61,7 +62,7 @@ def server_of(node: Node, *, insecure: bool = False, **given: Any) -> Server:
     """
     config = uvicorn.Config(
         create_app(node, insecure=insecure),
-        http=_impatient(),
+        http=_impatient(node.settings.http_send_timeout_ms / 1000),
         ws="none",
         lifespan="on",
         access_log=False,
@@ -87,40 +88,71 @@ def telling(node: Node, health: Health) -> dict[str, Any]:
     return {"callback_notify": tell, "timeout_notify": 1}
 
 
-def _impatient() -> type[asyncio.Protocol]:
+class _Impatient(H11Protocol):
     """HTTP/1.1 that closes a connection on which a request comes in too slowly."""
-    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-    class Impatient(H11Protocol):
-        _late: asyncio.TimerHandle | None = None
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            self._rest()  # its head is whole
+        elif self._late is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(HEAD_TIMEOUT_S, self._close)
+
+    def _rest(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _close(self) -> None:
+        self._late = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def _impatient(unread_s: float) -> type[asyncio.Protocol]:
+    """The same, and it lets a client go that leaves a piece unread for so many seconds.
+
+    Nothing waits in the connection when the next piece is written: writing stands from
+    the first byte that the system does not take until it has taken all.
+    """
+
+    class Impatient(_Impatient):
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._wait()
+            transport.set_write_buffer_limits(high=0)
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            cycle = cast("RequestResponseCycle | None", self.cycle)
-            if cycle is not None and not cycle.response_complete:
-                self._rest()  # its head is whole
-            elif self._late is None:
-                self._wait()
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            # Closing would wait for what is unread.
+            self._unread = self.loop.call_later(unread_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._taken()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._rest()
+            self._taken()
             super().connection_lost(exc)
 
-        def _wait(self) -> None:
-            self._late = self.loop.call_later(HEAD_TIMEOUT_S, self._close)
-
-        def _rest(self) -> None:
-            if self._late is not None:
-                self._late.cancel()
-                self._late = None
-
-        def _close(self) -> None:
-            self._late = None
-            if not self.transport.is_closing():
-                self.transport.close()
+        def _taken(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
     return Impatient

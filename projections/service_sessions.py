@@ -1,7 +1,6 @@
 """Routes that read sessions: lists, states, and what is stored of them."""
 
-import base64
-import binascii
+from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
@@ -12,18 +11,26 @@ from foldline.processors.event_rows import LOST
 from foldline.processors.http_wire import (
     INDEX,
     INT64_MAX,
+    MORE,
     SNAPSHOTS,
     STATE,
+    list_cursor,
     pack_index,
     pack_snapshots,
 )
-from foldline.processors.log import Log, SessionSummary
-from foldline.processors.stored import summary_of
+from foldline.processors.log import order_of
+from foldline.processors.stored import StoredSession, summary_of
 from foldline.projections.service_access import Reader
 from foldline.projections.service_forks import lineage_for
-from foldline.projections.service_node import Int64, Node, Serving, SessionId
+from foldline.projections.service_node import (
+    Cursor,
+    Int64,
+    Node,
+    Serving,
+    SessionId,
+    place_of,
+)
 from foldline.projections.service_problems import Problem, missing_of
-from foldline.projections.tokens import Caller
 from foldline.projections.views import session_view, state_view
 from foldline.schemas.snapshots import encode_snapshot
 from foldline.schemas.state import SessionState
@@ -33,8 +40,11 @@ router = APIRouter(tags=["sessions"])
 PAGE_MAX = 1_000
 """How many sessions one page lists."""
 
-LISTED_MAX = 100_000
-"""How far pages reach: the sessions behind are found by tenant and status."""
+INDEX_MAX = 5_000
+"""How many rows of the index one answer holds."""
+
+ID_MAX = 2_048
+"""How long a session's id in a query may be."""
 
 
 class Listing(BaseModel):
@@ -52,51 +62,20 @@ async def list_sessions(
     caller: Reader,
     status: Annotated[str | None, Query(max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
-    cursor: Annotated[str | None, Query(max_length=1_024)] = None,
+    cursor: Cursor = None,
 ) -> Listing:
     """List the tenant's sessions, the most recently active first."""
     node.check_whole()
-    after = _of_cursor(cursor) if cursor else None
-    page, more = await node.reading.run(_page, node.log, caller, status, limit, after)
-    views = [session_view(summary) for summary in page]
-    return Listing(sessions=views, cursor=_cursor_of(page[-1]) if more else None)
-
-
-def _page(
-    log: Log, caller: Caller, status: str | None, limit: int, after: tuple[int, str] | None
-) -> tuple[list[SessionSummary], bool]:
-    """The sessions behind a place in the list, and whether there are more."""
-    wanted = limit + 1
-    while True:
-        listed = log.sessions(tenant=caller.tenant, status=status, limit=wanted)
-        whole = len(listed) < wanted or wanted >= LISTED_MAX
-        if after is not None:
-            time, session_id = after
-            listed = [
-                s
-                for s in listed
-                if s.recorded_at < time
-                or (s.recorded_at == time and s.session_id != session_id)
-            ]
-        if whole or len(listed) > limit:
-            return listed[:limit], len(listed) > limit
-        wanted = min(wanted * 4, LISTED_MAX)
-
-
-def _cursor_of(last: SessionSummary) -> str:
-    text = f"{last.recorded_at} {last.session_id}"
-    return base64.urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).decode()
-
-
-def _of_cursor(cursor: str) -> tuple[int, str]:
-    try:
-        text = base64.b64decode(cursor, altchars=b"-_", validate=True).decode(
-            "utf-8", "surrogatepass"
-        )
-        time, _, session_id = text.partition(" ")
-        return int(time), session_id
-    except (ValueError, binascii.Error) as error:
-        raise Problem(400, "bad_cursor", "no cursor of this service") from error
+    listed = await node.reading.run(
+        node.log.sessions,
+        tenant=caller.tenant,
+        status=status,
+        limit=limit + 1,  # one more tells whether there is a next page
+        before=place_of(cursor) if cursor else None,
+    )
+    page = listed[:limit]
+    following = list_cursor(order_of(page[-1])) if len(listed) > limit else None
+    return Listing(sessions=[session_view(row) for row in page], cursor=following)
 
 
 @router.get("/sessions/{session_id}")
@@ -171,15 +150,27 @@ async def _state_at(node: Node, session_id: str, at_seq: int) -> SessionState:
     response_class=Response,
     responses={200: {"content": {INDEX: {"schema": {"format": "binary"}}}}},
 )
-async def list_stored(node: Serving, caller: Reader) -> Response:
-    """List the tenant's rows of the index, as they are stored (MessagePack)."""
+async def list_stored(
+    node: Serving,
+    caller: Reader,
+    after: Annotated[str, Query(max_length=ID_MAX)] = "",
+    parent: Annotated[str | None, Query(max_length=ID_MAX)] = None,
+) -> Response:
+    """List the tenant's rows of the index, as they are stored (MessagePack).
+
+    In the order of the session ids, those behind `after`; with `parent`, of its children.
+    The header `foldline-more` says that there are more behind the last one.
+    """
     node.check_whole()
 
-    def read() -> bytes:
-        rows = node.log.stored_sessions()
-        return pack_index(row for row in rows if row.tenant == caller.tenant)
+    def read() -> list[StoredSession]:
+        rows = node.log.stored_sessions(after=after, parent=parent)
+        own = (row for row in rows if row.tenant == caller.tenant)
+        return list(islice(own, INDEX_MAX + 1))
 
-    return Response(await node.reading.run(read), media_type=INDEX)
+    rows = await node.reading.run(read)
+    headers = {MORE: "1"} if len(rows) > INDEX_MAX else {}
+    return Response(pack_index(rows[:INDEX_MAX]), media_type=INDEX, headers=headers)
 
 
 @router.get(

@@ -70,16 +70,26 @@ async def steer(
 
 
 def _place_of(log: Log, state: SessionState, event_id: str) -> int | None:
-    """Where the steering stands already: pending, recent, or far back in the log."""
+    """Where the steering stands already: pending, recent, or far back in the log.
+
+    The log is read as far as there is steering that is not pending: for most sessions,
+    not at all.
+    """
     pending = state.steering.get(event_id)
     if pending is not None:
         return pending.seq
     seq = state.seq_of(event_id)
     if seq is not None or state.seq <= WINDOW:
         return seq
-    for recorded in log.structure(state.session_id):
+    left = state.counts.get("SteeringReceived", 0) - len(state.steering)
+    waiting = {one.seq for one in state.steering.values()}
+    events = log.structure(state.session_id) if left > 0 else ()
+    for recorded in events:
         if recorded.envelope.event_id == event_id:
             return recorded.seq
+        left -= recorded.type == "SteeringReceived" and recorded.seq not in waiting
+        if left <= 0:
+            break
     return None
 
 

@@ -6,12 +6,14 @@
 3. Every event's `id:` is its seq, so a client that comes back, to this node or to
    another, goes on behind the last one that it saw.
 
-Where the log does not answer the stream ends: the client comes back by itself.
+Where the log does not answer the stream ends: the client comes back by itself. Before each
+part it is asked whether the token still counts: one that was removed, that has ended or
+may do something else by now ends the stream.
 """
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -24,6 +26,7 @@ from foldline.projections.service_access import Reader
 from foldline.projections.service_events import Types, read_some
 from foldline.projections.service_node import Node, Serving, SessionId
 from foldline.projections.service_problems import Problem
+from foldline.projections.tokens import Caller
 from foldline.projections.views import event_view
 from foldline.schemas.recorded import Recorded
 
@@ -63,9 +66,9 @@ async def stream_events(
     await node.check_visible(caller, session_id)
     if last_event_id:
         after_seq = _seq_of(last_event_id)
-    node.check_waiters()
+    node.check_waiters(caller)
     names = frozenset(name for name in types.split(",") if name)
-    parts = _stream(node, session_id, after_seq, names)
+    parts = _stream(node, caller, session_id, after_seq, names)
     return StreamingResponse(parts, media_type="text/event-stream", headers=_HEADERS)
 
 
@@ -77,31 +80,43 @@ def _seq_of(last_event_id: str) -> int:
 
 
 async def _stream(
-    node: Node, session_id: str, after_seq: int, names: frozenset[str]
+    node: Node, caller: Caller, session_id: str, after_seq: int, names: frozenset[str]
 ) -> AsyncIterator[bytes]:
-    node.streams += 1
-    seq, behind = after_seq, True
+    seq = after_seq
     try:
-        yield f"retry: {RETRY_MS}\n\n".encode()
-        while not node.stopping:
-            if behind:
-                found = await node.reading.run(read_some, node, session_id, seq)
-                behind = bool(found)
-            else:
-                found = await node.hub.wait(
-                    session_id, after_seq=seq, timeout_ms=node.settings.http_heartbeat_ms
-                )
-                behind = len(found) >= FOLLOW_MAX_EVENTS
+        with node.waiting(caller):
+            yield f"retry: {RETRY_MS}\n\n".encode()
+            async for found in _parts(node, session_id, after_seq):
+                if not node.tokens.holds(caller):
+                    return
                 if not found:
                     yield HEARTBEAT
-            for recorded in found:
-                seq = recorded.seq
-                if not names or recorded.type in names:
-                    yield event_of(recorded)
+                for recorded in found:
+                    seq = recorded.seq
+                    if not names or recorded.type in names:
+                        yield event_of(recorded)
     except (FoldlineError, Problem) as error:
         _logger.warning("the stream of %s ends behind seq %d: %s", session_id, seq, error)
-    finally:
-        node.streams -= 1
+
+
+async def _parts(
+    node: Node, session_id: str, seq: int
+) -> AsyncIterator[Sequence[Recorded]]:
+    """What is there behind a seq, then what comes; an empty part while nothing does."""
+    behind = True
+    while not node.stopping:
+        if behind:
+            found = await node.reading.run(read_some, node, session_id, seq)
+            behind = bool(found)
+            if not found:
+                continue
+        else:
+            found = await node.hub.wait(
+                session_id, after_seq=seq, timeout_ms=node.settings.http_heartbeat_ms
+            )
+            behind = len(found) >= FOLLOW_MAX_EVENTS
+        seq = found[-1].seq if found else seq
+        yield found
 
 
 def event_of(recorded: Recorded) -> bytes:

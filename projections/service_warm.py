@@ -67,7 +67,7 @@ class WarmContexts:
 
     @property
     def kept_sessions(self) -> int:
-        """Of how many sessions they are here."""
+        """How many sessions' sources are here."""
         return len(self._kept)
 
     @property

@@ -21,7 +21,7 @@ from foldline.schemas.recorded import Recorded
 
 FORMAT = "session"
 VERSION = 1
-"""Of the lines; a reader refuses versions that it does not know."""
+"""The version of the lines; a reader refuses those that it does not know."""
 
 
 def session_lines(log: Log, lineage: Lineage, *, upto_seq: int) -> Iterator[dict[str, Any]]:

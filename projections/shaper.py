@@ -62,7 +62,7 @@ class Shaper:
         self._digest = Digest(self._texts, counter)
         self._set_up: list[Recorded] = []
         self._bases: list[tuple[int, int]] = []
-        """Of each compaction that holds: its own seq, and up to where it goes."""
+        """Each compaction that holds: its own seq, and up to where it goes."""
         self.rests_on = 0
         """How many events the last context was built from."""
 

@@ -54,13 +54,13 @@ STEPS_MAX = 8
 """How many steps in a row one context takes; more would be a loop."""
 
 FAILED_GROWTH = 0.25
-"""By which share a context has to grow before a compaction that failed is tried again."""
+"""The share by which a context grows before a failed compaction is tried again."""
 
 SUMMARY_OF_ROOM = 0.5
 """The share of a summary in what the budget leaves beside all that stays."""
 
 SUMMARY_GAIN = 0.2
-"""Of what a compaction newly takes away, what it makes smaller at least."""
+"""The least share of the newly compacted tokens that a compaction must save."""
 
 
 @dataclass(frozen=True, slots=True)

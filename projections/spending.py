@@ -25,10 +25,10 @@ from foldline.schemas.events import (
 from foldline.schemas.recorded import Recorded
 
 CALLS_MAX = 1_000
-"""Of how many model calls, the latest, what was said is kept, to be corrected."""
+"""How many model calls, the latest, are kept so that they can be corrected."""
 
 PROVIDERS = {"claude-code": "anthropic", "codex": "openai"}
-"""Whose API a mirrored harness speaks, where its records do not say who answered."""
+"""The provider of a mirrored harness, where its records do not say who answered."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Spent:
         return self.input_tokens + self.output_tokens
 
     def view(self) -> dict[str, Any]:
-        """For machines: durations in seconds, money in whole units by currency."""
+        """The sums for machines: durations in seconds, money in whole units by currency."""
         return {
             "events": self.events,
             "turns": self.turns,

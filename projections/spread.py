@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 WIDER = 2.0 ** (1 / 8)
-"""By which factor a bucket is wider than the one before."""
+"""The factor by which a bucket is wider than the one before."""
 
 LEAST = 1e-6
 """What is less is nothing: of seconds, a microsecond, the finest time that events have."""

@@ -25,10 +25,10 @@ LOOKED_AT_MAX = 1_000_000
 are missed, and that is said."""
 
 REMEMBERED_MAX = 100_000
-"""Of how many living sessions it is remembered since when they are silent."""
+"""How many living sessions are remembered with the time since which they are silent."""
 
 LOOKED_AT = (RUNNING, WAITING_APPROVAL, SUSPENDED)
-"""In which statuses a session may need somebody."""
+"""The statuses in which a session may need somebody."""
 
 PARKED = "recovery: "
 """What the reason of a suspension by recovery begins with."""
@@ -69,18 +69,26 @@ class Look:
     stalled: list[Stalled] = field(default_factory=list[Stalled])
     living: list[SessionSummary] = field(default_factory=list[SessionSummary])
     below: list[SessionSummary] = field(default_factory=list[SessionSummary])
+    whole: bool = True
+    """Whether no session was left out."""
 
 
-def look_at(log: Log, *, tenant: str | None = None) -> Look:
+def look_at(log: Log, *, tenant: str | None = None, most: int = LOOKED_AT_MAX) -> Look:
     """Every session that somebody may have to look after, the longest silent first.
 
     What recovery parked is among the stalled: its state says whether it was answered.
+
+    Args:
+        log: the log.
+        tenant: whose sessions, or all of them.
+        most: how many of each status.
     """
     look = Look()
     for status in LOOKED_AT:
-        listed = log.sessions(tenant=tenant, status=status, limit=LOOKED_AT_MAX)
-        if len(listed) == LOOKED_AT_MAX:
-            _logger.warning("more than %d sessions are %s", LOOKED_AT_MAX, status)
+        listed = log.sessions(tenant=tenant, status=status, limit=most)
+        if len(listed) == most:
+            look.whole = False
+            _logger.warning("more than %d sessions are %s", most, status)
         owned = [summary for summary in reversed(listed) if summary.mode != MIRRORED]
         leases = log.leases.get_many([summary.session_id for summary in owned])
         for summary in owned:
@@ -113,7 +121,12 @@ def standing_still(log: Log, *, tenant: str | None = None) -> Iterator[Standstil
 
     One that somebody suspended, who knows why, is none.
     """
-    for stalled in stalled_sessions(log, tenant=tenant):
+    yield from shown_of(log, look_at(log, tenant=tenant))
+
+
+def shown_of(log: Log, look: Look) -> Iterator[Standstill]:
+    """The same, of one look."""
+    for stalled in look.stalled:
         state = log.state(stalled.session_id)
         if state is None:
             continue

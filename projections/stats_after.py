@@ -51,7 +51,7 @@ Fingerprint = tuple[str, str, str]
 
 
 def fingerprint_of(event: ToolCallRequested) -> Fingerprint:
-    """What is the same of two calls that are the same but for their ids."""
+    """What two calls share when they differ only in their ids."""
     return event.namespace or "", event.tool, event.args_hash
 
 

@@ -1,4 +1,4 @@
-"""How the page of statistics looks: its style sheet, light and dark."""
+"""How the page of statistics looks: its style sheet, light and dark. Pure."""
 
 STYLE = """
 :root{--ink:#1b1f24;--soft:#5b6570;--line:#d9dee3;--paper:#fff;--card:#f5f7f9;

@@ -25,7 +25,7 @@ from foldline.schemas.recorded import Recorded
 from foldline.schemas.state import SessionState
 
 CALLS_MAX = 4_000
-"""Of how many calls of a session, the latest, it is remembered which tool they are of."""
+"""How many calls of a session, the latest, are remembered with their tool."""
 
 KINDS_MAX = 500
 """How many kinds of failures or tools of one session are told apart."""

@@ -244,7 +244,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """By model, how what its provider counts differs from what is counted here."""
+    """How a provider's count differs from the one made here, by model."""
 
     ratios: Mapping[str, Ratio] = field(default_factory=dict[str, Ratio])
 

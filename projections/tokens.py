@@ -100,6 +100,8 @@ class Caller(BaseModel):
     kind: str
     actor_id: str
     roles: frozenset[str] = frozenset()
+    sha256: str = Field(default="", repr=False)
+    """Of the token; empty where none is needed."""
 
 
 class Tokens(Protocol):
@@ -112,6 +114,10 @@ class Tokens(Protocol):
 
     def find(self, secret: str | None) -> Caller | None:
         """Who bears this token; None for one that is unknown or has ended."""
+        ...
+
+    def holds(self, caller: Caller) -> bool:
+        """Whether the token of who was found still counts, for just the same."""
         ...
 
 
@@ -127,7 +133,7 @@ class NoTokens:
         actor_id: str = "operator",
         roles: frozenset[str] = frozenset(),
     ) -> None:
-        """Make ready; without `roles`, the operator has every role."""
+        """One bearer of every scope; without `roles` the operator has every role."""
         self._caller = Caller(
             token_id="operator",  # noqa: S106 - a name, no secret
             tenant=tenant,
@@ -140,6 +146,10 @@ class NoTokens:
     def find(self, secret: str | None) -> Caller | None:  # noqa: ARG002 - none is needed
         """The operator."""
         return self._caller
+
+    def holds(self, caller: Caller) -> bool:
+        """Whether it is the operator."""
+        return caller == self._caller
 
 
 class _Held(BaseModel):
@@ -172,6 +182,14 @@ class TokenFile:
             return None
         return None if token.ended(time.time()) else caller_of(token)
 
+    def holds(self, caller: Caller) -> bool:
+        """Whether the token of who was found still counts, for just the same."""
+        self._look()
+        token = self._tokens.get(caller.sha256)
+        if token is None or token.ended(time.time()):
+            return False
+        return caller_of(token) == caller
+
     def _look(self) -> None:
         """Read the file again if it is another; one that does not parse changes nothing."""
         now = time.monotonic()
@@ -199,6 +217,7 @@ def caller_of(token: Token) -> Caller:
         kind=token.kind,
         actor_id=token.actor_id,
         roles=token.roles,
+        sha256=token.sha256,
     )
 
 

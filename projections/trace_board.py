@@ -1,7 +1,7 @@
 """What one walk over a session's events keeps for its spans: turns, times, who decides.
 
 A span's parent comes from the ids in the events, never from what happens to run: a call
-belongs to the turn that its event names, an execution to its call.
+belongs to the turn that its event names, an execution to its call. Pure.
 """
 
 from dataclasses import dataclass, field

@@ -14,7 +14,6 @@ A session that cannot be read, or whose spans the receiver will not have, is nam
 for a while; the others go on.
 """
 
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from foldline.errors import UNREADABLE, FoldlineError, SpansRefusedError
 from foldline.processors.stored import AuditableLog, StoredSession
 from foldline.projections.otel_genai import Names
 from foldline.projections.otlp_sender import OtlpSender, Sent
+from foldline.projections.positions_file import path_in
 from foldline.projections.trace_board import LOG_ENDS
 from foldline.projections.trace_positions import Position, TracePositions
 from foldline.projections.trace_reading import end_reason, take_all, traces_of
@@ -34,9 +34,9 @@ from foldline.projections.traces import Traces
 from foldline.schemas.state import MIRRORED, RUNNING, WAITING_APPROVAL, SessionState
 
 QUIET_MS = 60_000
-"""After so long without an event, what is open in a session that nobody runs is sent."""
+"""How long a session that nobody runs is silent before what is open in it is sent."""
 LEFT_MS = 300_000
-"""For how long a session is left that could not be read, or that the receiver refused."""
+"""How long a session is left that could not be read, or that the receiver refused."""
 KEPT_MAX = 256
 """The traces of how many sessions stay in memory; others are built again when needed."""
 
@@ -103,7 +103,7 @@ class TraceExporter:
         self._on_session = on_session
         self._kept: OrderedDict[str, Traces] = OrderedDict()
         self._moved_s: dict[str, tuple[int, float]] = {}
-        """Of what is not whole: at which seq it was seen first, and when."""
+        """Sessions that are not whole: the seq at which each was seen first, and when."""
         self._left_until_s: dict[str, float] = {}
 
     def export(self, *, as_it_stands: bool = False) -> Swept:
@@ -228,6 +228,4 @@ def positions_path(
     folder: Path, *, log_url: str, to_url: str, names: Names, content: bool
 ) -> Path:
     """Where the positions of an exporter are: one file for each log and receiver."""
-    told = "\n".join([log_url, to_url, names.version, str(content)])
-    name = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return folder / "traces" / f"{name}.db"
+    return path_in(folder / "traces", log_url, to_url, names.version, str(content))

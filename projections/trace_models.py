@@ -67,7 +67,7 @@ class ModelSpans:
         self._board = board
         self._calls: dict[str, Asked] = {}
         self._answering: dict[str, Asked] = {}
-        """Of each branch the call without a start whose message may go on."""
+        """For each branch, the call without a start whose message may go on."""
         self._compacted = False
 
     def compacted(self) -> None:

@@ -1,21 +1,9 @@
-"""How far an exporter came with each session, in a small file that can be made again.
+"""How far an exporter came with each session: a position is written once it was sent."""
 
-A position is written after the receiver had the spans. One that is lost only has them
-sent once more, under the same ids.
-"""
-
-import sqlite3
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
-from foldline.places import make_private
-
-_MAKE = """
-CREATE TABLE IF NOT EXISTS positions (
-    session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL, whole INTEGER NOT NULL
-) WITHOUT ROWID
-"""
+from foldline.projections.positions_file import PositionsFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +14,14 @@ class Position:
     whole: bool = False
 
 
-class TracePositions:
+class TracePositions(PositionsFile):
     """The positions of one exporter: of one log, for one receiver."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """The positions in a file, which is made if there is none."""
-        make_private(path.parent)
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute(_MAKE)
-        return cls(connection)
+    MAKE: ClassVar[str] = """
+        CREATE TABLE IF NOT EXISTS positions (
+            session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL, whole INTEGER NOT NULL
+        ) WITHOUT ROWID
+    """
 
     def get(self, session_id: str) -> Position:
         """How far the exporter came with a session."""
@@ -55,7 +36,3 @@ class TracePositions:
             "INSERT OR REPLACE INTO positions VALUES (?, ?, ?)",
             (session_id, position.seq, int(position.whole)),
         )
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()

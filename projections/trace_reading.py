@@ -30,7 +30,7 @@ LOOKED_BACK = 512
 """How many events before a fork point are searched for its turn at one time."""
 
 _SOMEBODY_RUNS = frozenset({RUNNING, WAITING_APPROVAL})
-"""In which statuses a session has somebody who may die; else nobody need be alive."""
+"""The statuses in which a session has somebody who may die; else nobody need be alive."""
 
 
 def traces_of(

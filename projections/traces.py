@@ -3,8 +3,8 @@
     traces = Traces(session_id)
     for recorded in events:
         traces.take(recorded)
-    traces.closed()               the spans that are over
-    traces.finished(OWNER_LOST)   all of them ended, for a log that goes no further
+    traces.closed()  # the spans that are over
+    traces.finished(OWNER_LOST)  # all of them ended, for a log that goes no further
 
 One trace per turn: its root is `invoke_agent {agent}`, below it `chat {model}` and
 `execute_tool {name}` as siblings, below a call its attempts and permissions. Turns of a

@@ -1,6 +1,6 @@
 """What a first context is read from: in one piece, where the log has it so, else in parts.
 
-    past, kept = begun(log, state)      kept: the sources, or None
+    past, kept = begun(log, state)  # kept: the sources, or None
 
 What came in one piece is trusted as far as it fits: no event is missing before its end,
 and it has the event that the caller's state ends with. Else the parts are read.

@@ -31,7 +31,7 @@ class BasePoint(NamedTuple):
 
 
 def base_point(state: SessionState) -> BasePoint:
-    """That of a state: with the same one, a session's base is the same."""
+    """The base point of a state; equal points have the same context base."""
     compaction = state.compaction
     return BasePoint(
         state.cleared_seq,

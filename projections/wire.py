@@ -57,7 +57,7 @@ _MAGIC = {
 }
 
 
-class Limits(NamedTuple):
+class FormatLimits(NamedTuple):
     """How long ids and names may be, in characters, and how large an image, in bytes."""
 
     id_max: int
@@ -73,7 +73,7 @@ class Image(NamedTuple):
 
     @property
     def url(self) -> str:
-        """As a data URL."""
+        """The content as a data URL."""
         return f"data:{self.media_type};base64,{self.data}"
 
 
@@ -81,7 +81,7 @@ class Image(NamedTuple):
 class Wire:
     """One rendering of a context: for whom, within which limits, with which ids."""
 
-    limits: Limits
+    limits: FormatLimits
     ids: Mapping[str, str]
     provider: str = ""
     model: str = ""
@@ -140,7 +140,7 @@ class Wire:
 # --- ids -----------------------------------------------------------------------------
 
 
-def call_ids(context: Context, limits: Limits) -> dict[str, str]:
+def call_ids(context: Context, limits: FormatLimits) -> dict[str, str]:
     """The id of each call on the wire: the provider's if it fits and is new, else ours.
 
     They are given in the order of the calls: a longer history keeps those of a shorter.

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from foldline.projections.backtest import SEQS_SHOWN, Backtest, Hit, try_rule
-from foldline.projections.oversight import Policy
+from foldline.projections.oversight import Action, Policy
 from foldline.projections.oversight_rules import (
     Budget,
     ForbiddenTool,
     Limits,
     Reaction,
 )
+from foldline.schemas.choices import CancelTarget
 from foldline.schemas.events import Cost, KnownEvent
 from tests import happenings as h
 from tests.story import Story
@@ -43,7 +44,7 @@ def hit(story: Story, rule: Policy, *, since_us: int = 0) -> Hit:
     return tried.hit
 
 
-def forbidding(action: str, target: str = "SESSION") -> ForbiddenTool:
+def forbidding(action: Action, target: CancelTarget = "SESSION") -> ForbiddenTool:
     return ForbiddenTool("no-deploy", ("deploy",), reaction=Reaction(action, target))
 
 
@@ -71,11 +72,11 @@ def test_what_the_session_spent_before_and_after_is_all_of_it() -> None:
         ("CANCEL", "SESSION", 4),
         ("CANCEL", "TURN", 1),
         ("STEER", "SESSION", 0),
-        ("NONE", "", 0),
+        ("NONE", "SESSION", 0),
     ],
 )
 def test_a_stop_spares_what_it_would_have_stopped(
-    action: str, target: str, spared: int
+    action: Action, target: CancelTarget, spared: int
 ) -> None:
     assert hit(two_turns(), forbidding(action, target)).spared.model_calls == spared
 

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from foldline.processors.fold import initial
+from foldline.producers.replay_inputs import FORKED
 from foldline.projections.metric_names import (
     CONSUMER,
     FAMILIES,
@@ -101,6 +102,13 @@ def test_usage_said_again_and_again_is_counted_once() -> None:
     assert found["foldline_tokens_total kind=input model=large"] == 10
     assert found["foldline_tokens_total kind=output model=large"] == 40
     assert found["foldline_model_calls_total model=large outcome=COMPLETED"] == 1
+
+
+@pytest.mark.parametrize("trigger", ["USER", "STEERING", "PARENT", "HARNESS", FORKED])
+def test_what_foldline_itself_calls_a_trigger_is_counted_by_its_name(trigger: str) -> None:
+    story = Story().given(SessionCreated(agent="coder"), TurnStarted(trigger=trigger))
+    found = exposed(counts_of(story))
+    assert found[f"foldline_turns_started_total trigger={trigger}"] == 1
 
 
 def test_a_correction_downwards_never_lowers_a_counter() -> None:

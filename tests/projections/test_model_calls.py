@@ -4,8 +4,8 @@ from contextlib import closing
 
 import pytest
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.projections import reading
 from foldline.projections.building import build
 from foldline.projections.context_views import calibration_of, last_two_calls

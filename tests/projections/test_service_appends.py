@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from foldline.errors import AccessRefusedError, BlobError
+from foldline.processors.clock import wall_clock
 from foldline.processors.file_blobs import FileBlobs
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.schemas.blocks import Blob, Block
 from foldline.schemas.events import (
     PermissionGranted,

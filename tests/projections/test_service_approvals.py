@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from foldline.projections.recovery import question_id
 from foldline.projections.tokens import NoTokens
 from foldline.schemas.blocks import json_block, text_block
 from foldline.schemas.events import (
@@ -19,6 +20,9 @@ from foldline.schemas.events import (
     PermissionGranted,
     PermissionRequested,
     ToolCallRequested,
+    ToolExecutionStarted,
+    ToolOutcomeResolved,
+    ToolOutcomeUnknown,
 )
 from foldline.testing import LogStory
 from foldline.testing.log_story import new_id
@@ -159,6 +163,31 @@ def test_a_question_gets_an_answer_and_no_permission(
     assert answer.json()["kind"] == "ACCEPTED"
     *_, last = story.log.events(story.session_id)
     assert isinstance(last.event, InputProvided)
+
+
+def test_recoverys_question_is_answered_by_an_outcome_which_closes_the_call(
+    http: httpx2.Client, story: LogStory
+) -> None:
+    start = ToolExecutionStarted(call_id="m:7", operation_id="o", effect="UNSAFE")
+    request = ToolCallRequested(
+        call_id="m:7", tool="mail", arguments=(), args_hash="h7", message_id="a", position=7
+    )
+    story.given(request, start)
+    story.given(ToolOutcomeUnknown(call_id="m:7", attempt=1, reason="killed"))
+    question = question_id("m:7", 1)
+    prompt = (text_block("did it happen?"),)
+    story.given(InputRequested(request_id=question, call_id="m:7", prompt=prompt))
+    answer = http.post(path(story, "input", question), json={"text": "yes"})
+    assert (answer.status_code, answer.json()["kind"]) == (422, "bad_answer")
+    answer = http.post(path(story, "input", question), json={"text": "FAILED"})
+    assert answer.json()["kind"] == "ACCEPTED"
+    *_, last = story.log.events(story.session_id)
+    assert isinstance(last.event, ToolOutcomeResolved)
+    assert (last.event.outcome, last.event.resolver) == (
+        "FAILED",
+        "PERSON:boss@example",
+    )
+    assert "m:7" not in story.state.calls
 
 
 @pytest.mark.parametrize(

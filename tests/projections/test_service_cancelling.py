@@ -5,11 +5,16 @@ from typing import Any
 import httpx2
 import pytest
 
+from foldline.errors import SessionTruncatedError
+from foldline.processors.clock import wall_clock
+from foldline.processors.memory_log import MemoryLog
 from foldline.producers.client import connect
 from foldline.schemas.events import SessionCancelled
+from foldline.schemas.state import SessionState
+from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.subagent_contract import asked, begun
-from tests.serving import Served
+from tests.serving import Served, serving
 
 
 def path(session_id: str) -> str:
@@ -52,6 +57,45 @@ async def test_what_is_stopped_takes_the_subagents_along_that_work_on_it(
                 assert state.counts["CancellationRequested"] == 1
             turn.leave()
             inner.leave()
+
+
+class LosingLog(MemoryLog):
+    """A log that has lost events of some sessions."""
+
+    def __init__(self) -> None:
+        super().__init__(settings=Settings(), clock=wall_clock)
+        self.lost: set[str] = set()
+
+    def state(self, session_id: str, *, at_seq: int | None = None) -> SessionState | None:
+        if session_id in self.lost:
+            raise SessionTruncatedError(
+                session_id,
+                topic="events",
+                tenant="default",
+                known_seq=0,
+                next_seq=0,
+                needed=0,
+                low=9,
+                unrecoverable=True,
+            )
+        return super().state(session_id, at_seq=at_seq)
+
+
+async def test_a_subagent_that_lost_events_keeps_no_other_from_being_stopped() -> None:
+    log = LosingLog()
+    async with connect(log) as client:
+        parent = await client.create(agent="lead")
+        async with parent.turn("go") as turn:
+            children = [
+                await parent.subagent(call, agent="scout") for call in await asked(turn, 2)
+            ]
+            log.lost.add(children[0].session_id)
+            with serving(log) as served, served.http() as http:
+                answer = http.post(path(parent.session_id), json={})
+            assert (answer.status_code, answer.json()["recorded"]) == (200, True)
+            assert (await children[1].state()).cancellation is not None
+            turn.leave()
+    log.close()
 
 
 async def test_what_an_ended_session_has_left_behind_is_stopped(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.settings import Settings
 from tests.serving import Served, serving
 

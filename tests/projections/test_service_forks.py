@@ -7,9 +7,9 @@ import httpx2
 import pytest
 
 from foldline.errors import RefusedRequestError
+from foldline.processors.clock import wall_clock
 from foldline.processors.http_wire import EVENTS, path_part, unpack_events
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.producers.client import connect
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import GoalSet
@@ -19,6 +19,8 @@ from foldline.testing.fork_contract import LARGE
 from foldline.testing.log_story import new_id
 from foldline.testing.samples import created, said, started
 from tests.serving import Served, TokenBook, serving
+
+NO_CHILDREN: dict[str, Any] = {"children": [], "cursor": None}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,24 @@ def test_a_seq_that_is_not_there_is_refused(
 ) -> None:
     answer = fork(mine, story.session_id, at_seq=at_seq)
     assert (answer.status_code, answer.json()["kind"]) == (422, "fork_point")
-    assert mine.get(f"/sessions/{story.session_id}/children").json() == {"children": []}
+    assert mine.get(f"/sessions/{story.session_id}/children").json() == NO_CHILDREN
+
+
+def test_children_come_in_pages_the_oldest_first(
+    mine: httpx2.Client, story: LogStory
+) -> None:
+    forks = [new_id() for _ in range(3)]
+    for name in forks:
+        fork(mine, story.session_id, at_seq=2, session_id=name)
+    found: list[str] = []
+    params: dict[str, Any] = {"limit": 2}
+    while True:
+        page = mine.get(f"/sessions/{story.session_id}/children", params=params).json()
+        found += [child["session_id"] for child in page["children"]]
+        if page["cursor"] is None:
+            break
+        params["cursor"] = page["cursor"]
+    assert found == forks
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "a\u202eb", " a"])
@@ -135,7 +154,7 @@ def test_another_tenants_session_is_none(served: Served, story: LogStory) -> Non
             assert "ship it" not in answer.text
         assert other.get(f"/sessions/{theirs}/events").status_code == 200
         assert fork(other, theirs, at_seq=2).status_code == 409
-        assert mine.get(path).json() == {"children": []}
+        assert mine.get(path).json() == NO_CHILDREN
 
 
 def test_events_and_states_are_joined_where_it_is_asked_for(

@@ -3,8 +3,8 @@
 import asyncio
 import threading
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.projections.service_hub import Hub
 from foldline.projections.service_limits import Lane
 from foldline.settings import Settings

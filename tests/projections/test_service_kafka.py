@@ -15,11 +15,11 @@ import httpx2
 import pytest
 
 from foldline.cli import main
-from foldline.processors.batch import Clock
+from foldline.processors.clock import Clock, wall_clock
 from foldline.processors.http_log import HttpLog
 from foldline.processors.http_wire import API
 from foldline.processors.kafka_log import KafkaLog
-from foldline.processors.open_log import open_log, wall_clock
+from foldline.processors.open_log import open_log
 from foldline.schemas.verdicts import ACCEPTED
 from foldline.settings import Settings
 from foldline.testing import LogContract, LogStory

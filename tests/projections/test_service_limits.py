@@ -1,20 +1,30 @@
 """What one client asks for cannot be taken from all others: rates, sizes, times, places."""
 
+import hashlib
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foldline.processors.http_wire import APPENDS, APPENDS_MAX, WireAppend, pack_appends
+from foldline.processors.clock import wall_clock
+from foldline.processors.file_blobs import FileBlobs
+from foldline.processors.http_wire import (
+    API,
+    APPENDS,
+    APPENDS_MAX,
+    WireAppend,
+    pack_appends,
+)
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.projections import service_server
 from foldline.projections.service_limits import Lane, Rates
-from foldline.projections.service_node import Standing
+from foldline.projections.service_node import DOWNLOADS_MAX, UPLOADS_MAX, Standing
 from foldline.projections.service_problems import Problem
 from foldline.schemas.state import SessionState
 from foldline.settings import Settings
@@ -153,6 +163,160 @@ def test_a_connection_that_is_used_again_is_held_to_the_same(
             assert connection.recv(65_536) == b""
 
 
+def test_words_that_anybody_may_send_are_no_labels(log: MemoryLog, tmp_path: Path) -> None:
+    book = TokenBook(tmp_path / "tokens.json")
+    admin = book.add("root", "admin")
+    with serving(log, tokens=book.open()) as served, served.http() as http:
+        for number in range(20):
+            assert http.request(f"WORD{number}", "/sessions").status_code == 405
+        with served.http(admin) as asking:
+            text = asking.get("../../metrics").text
+    assert "WORD" not in text
+    counted = [line for line in text.splitlines() if 'method="OTHER"' in line]
+    assert any(line.endswith(" 20.0") for line in counted)
+
+
+# --- shares ----------------------------------------------------------------------------
+
+
+@contextmanager
+def connected(served: Served, head: str, *, by: str = "") -> Generator[socket.socket]:
+    """A connection on which a request was sent, and nothing of its answer is read."""
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.socket() as connection:
+        # What the system takes is little, so that the rest waits in the service.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(WAIT_S)
+        connection.connect((host, int(port)))
+        bearer = f"authorization: Bearer fl_{by}\r\n" if by else ""
+        lines = f"{head} HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"
+        connection.sendall(lines.encode())
+        yield connection
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    ends = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def uploaded(served: Served, secret: str, data: bytes) -> str:
+    """Store a blob; the path of it."""
+    path = f"/blobs/{hashlib.sha256(data).hexdigest()}"
+    with served.http(secret) as http:
+        assert http.put(path, content=data).status_code == 200
+    return path
+
+
+LARGE = 16 * 1024 * 1024
+"""More than the system holds for one connection."""
+
+
+def test_a_client_that_does_not_read_is_let_go(log: MemoryLog) -> None:
+    """In the middle of a large answer, and when only its end is left."""
+    with serving(log, settings=Settings(http_send_timeout_ms=200)) as served:
+        path = uploaded(served, "", b"x" * LARGE)
+        open_now = served.server.server_state.connections
+        until(lambda: not open_now)
+        with connected(served, f"GET {API}{path}") as connection:
+            until(lambda: bool(open_now))
+            until(lambda: not open_now)
+            found = 0
+            with suppress(ConnectionResetError):
+                while piece := connection.recv(1 << 20):
+                    found += len(piece)
+            assert found < LARGE
+
+
+def test_who_reads_slowly_gets_all_of_it(log: MemoryLog) -> None:
+    with serving(log, settings=Settings(http_send_timeout_ms=2_000)) as served:
+        data = bytes(range(256)) * (LARGE // 256)
+        path = uploaded(served, "", data)
+        with served.http() as http, http.stream("GET", path) as answer:
+            found = bytearray()
+            for piece in answer.iter_bytes(1 << 20):
+                time.sleep(0.005)
+                found += piece
+        assert found == data
+
+
+@pytest.fixture
+def two_tenants(tmp_path: Path) -> TokenBook:
+    book = TokenBook(tmp_path / "tokens.json")
+    book.add("busy", "read", "append")
+    book.add("calm", "read", "append", tenant="another")
+    return book
+
+
+def test_blobs_that_one_tenant_leaves_unread_keep_no_other_waiting(
+    log: MemoryLog, two_tenants: TokenBook
+) -> None:
+    with serving(log, tokens=two_tenants.open()) as served, ExitStack() as unread:
+        path = uploaded(served, "fl_busy", b"x" * LARGE)
+        for _ in range(DOWNLOADS_MAX + 1):
+            request = connected(served, f"GET {API}{path}", by="busy")
+            unread.enter_context(request)
+        with served.http("fl_calm") as http:
+            small = uploaded(served, "fl_calm", b"small")
+            assert http.get(small).content == b"small"
+
+
+def test_blobs_that_one_tenant_sends_slowly_keep_no_other_waiting(
+    log: MemoryLog, two_tenants: TokenBook
+) -> None:
+    head = f"PUT {API}/blobs/{'0' * 64} HTTP/1.1\r\nhost: localhost\r\n"
+    head += "authorization: Bearer fl_busy\r\ncontent-length: 100\r\n\r\nx"
+    with serving(log, tokens=two_tenants.open()) as served, ExitStack() as slow:
+        host, port = served.url.removeprefix("http://").split(":")
+        for _ in range(UPLOADS_MAX + 1):
+            sending = slow.enter_context(socket.create_connection((host, int(port))))
+            sending.sendall(head.encode())
+        uploaded(served, "fl_calm", b"small")
+
+
+def test_one_tenant_waits_only_in_its_share_of_the_places(
+    log: MemoryLog, two_tenants: TokenBook
+) -> None:
+    settings = Settings(tenant_streams_max=1, http_heartbeat_ms=50)
+    LogStory(log, session_id="mine").given(created())
+    LogStory(log, session_id="theirs", tenant="another").given(created())
+    path = "/sessions/mine/events/stream"
+    with (
+        serving(log, tokens=two_tenants.open(), settings=settings) as served,
+        served.http("fl_busy") as busy,
+        served.http("fl_calm") as calm,
+        busy.stream("GET", path) as first,
+    ):
+        lines = first.iter_lines()
+        assert next(lines)
+        refused = busy.get(path)
+        assert (refused.status_code, refused.json()["kind"]) == (429, "too_many")
+        with calm.stream("GET", "/sessions/theirs/events/stream") as answer:
+            assert answer.status_code == 200
+        assert next(lines) is not None
+
+
+def test_a_store_of_blobs_that_is_away_says_nothing_of_what_is_in_it(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """Neither of a blob itself, nor whether a tenant has uploaded it."""
+    folder = tmp_path / "uploads"
+    notes = FileBlobs(folder, max_bytes=1 << 20)
+    with serving(log, uploads=lambda _: notes) as served, served.http() as http:
+        path = uploaded(served, "", b"here")
+        away = tmp_path / "away"
+        folder.rename(away)
+        folder.write_text("a file is in the way")
+        answer = http.get(path)
+        assert (answer.status_code, answer.json()["kind"]) == (503, "log_unavailable")
+        assert "retry-after" in answer.headers
+        folder.unlink()
+        away.rename(folder)
+        assert http.get(path).content == b"here"
+
+
 async def test_a_lane_has_so_many_places_and_no_more() -> None:
     import asyncio
 
@@ -214,12 +378,16 @@ class Partitions:
     partitions: int = 4
     served: range = range(2)
     caught_up: set[int] = field(default_factory=set[int])
+    stopped: set[int] = field(default_factory=set[int])
 
     def partition_of(self, session_id: str) -> int:
         return int(session_id[-1])
 
     def standings(self) -> Sequence[Standing]:
-        return [Standing(p, 5, 9, p in self.caught_up) for p in self.served]
+        return [
+            Standing(p, 5, 9, p in self.caught_up, stopped=p in self.stopped)
+            for p in self.served
+        ]
 
 
 def test_a_session_of_another_node_is_told_where_it_is_not(log: MemoryLog) -> None:
@@ -250,6 +418,30 @@ def test_a_partition_that_is_not_here_yet_says_how_far_it_is(log: MemoryLog) -> 
         assert http.get("../../readyz").status_code == 200
         text = http.get("../../metrics").text
         assert 'foldline_service_replica_behind{partition="1"} 4.0' in text
+
+
+def test_a_partition_that_is_read_no_further_is_told_until_it_goes_on(
+    log: MemoryLog,
+) -> None:
+    """Once it was caught up, too: what is here of it is not all that was accepted."""
+    for name in ("s0", "s1"):
+        LogStory(log, session_id=name).given(created())
+    here = Partitions(caught_up={0, 1})
+    with serving(log, replicated=here) as served, served.http() as http:
+        assert http.get("/sessions/s1/state").status_code == 200
+        here.stopped.add(1)
+        for path in ("/sessions/s1/state", "/sessions/s1/events", "/sessions"):
+            answer = http.get(path)
+            assert (answer.status_code, answer.json()["kind"]) == (503, "stopped")
+            assert answer.headers["retry-after"] == "2"
+        assert http.get("/sessions/s0/state").status_code == 200
+        ready = http.get("../../readyz")
+        assert (ready.status_code, ready.json()["ready"]) == (503, False)
+        text = http.get("../../metrics").text
+        assert 'foldline_service_replica_stopped{partition="1"} 1.0' in text
+        here.stopped.clear()
+        assert http.get("../../readyz").status_code == 200
+        assert http.get("/sessions/s1/state").status_code == 200
 
 
 def test_the_state_of_nobody_is_kept_for_nobody(log: MemoryLog) -> None:

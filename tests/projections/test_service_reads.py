@@ -5,18 +5,21 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx2
 import pytest
 
-from foldline.processors.http_wire import EVENTS, MORE, STATE, unpack_events
+from foldline.processors.clock import wall_clock
+from foldline.processors.http_wire import EVENTS, MORE, NEXT, STATE, unpack_events
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.producers.client import connect
+from foldline.projections import service_events
 from foldline.projections.reading import request_of
 from foldline.projections.recovery import RecoveryPolicy, plan_recovery
 from foldline.projections.render import request_bytes
+from foldline.projections.service_sessions import PAGE_MAX
 from foldline.projections.views import event_view, session_view, state_view
 from foldline.schemas.events import (
     ModelCallStarted,
@@ -122,6 +125,26 @@ def test_events_come_page_by_page(http: httpx2.Client, story: LogStory) -> None:
     assert seen == [event_view(r) for r in story.log.events(story.session_id)]
 
 
+@pytest.mark.parametrize("accept", [EVENTS, "application/json"])
+def test_a_page_of_some_types_ends_and_says_where_the_next_one_begins(
+    http: httpx2.Client,
+    story: LogStory,
+    monkeypatch: pytest.MonkeyPatch,
+    accept: str,
+) -> None:
+    """In both forms: else one request would look through a whole long session."""
+    monkeypatch.setattr(service_events, "SCANNED_MAX", 2)
+    path = f"/sessions/{story.session_id}/events"
+    params: dict[str, str | int] = {"types": "NoSuchType"}
+    answer = http.get(path, headers={"accept": accept}, params=params)
+    if accept == EVENTS:
+        assert list(unpack_events(answer.content)) == []
+        assert (answer.headers[MORE], answer.headers[NEXT]) == ("1", "2")
+    else:
+        page = answer.json()
+        assert (page["events"], page["more"], page["next_after_seq"]) == ([], True, 2)
+
+
 def test_events_of_some_types_keep_their_seqs(http: httpx2.Client, story: LogStory) -> None:
     story.given(TurnEnded(outcome="DONE"))
     path = f"/sessions/{story.session_id}/events"
@@ -201,6 +224,20 @@ def test_sessions_are_listed_page_by_page() -> None:
         assert seen == [s.session_id for s in log.sessions()]
         (running,) = get(http, "/sessions", status="RUNNING")["sessions"]
         assert running["session_id"] == stories[3].session_id
+    log.close()
+
+
+def test_a_list_of_sessions_of_one_moment_ends_and_has_each_once() -> None:
+    """Also where it is more than one page of foldline's own client."""
+    log = MemoryLog(settings=Settings(), clock=ticking(step=0))
+    made = [LogStory(log).given(created()).session_id for _ in range(PAGE_MAX + 3)]
+    with serving(log) as served, served.http() as http, closing(served.log()) as client:
+        first = get(http, "/sessions", limit=PAGE_MAX)
+        second = get(http, "/sessions", limit=PAGE_MAX, cursor=first["cursor"])
+        assert second["cursor"] is None
+        seen = [row["session_id"] for row in (*first["sessions"], *second["sessions"])]
+        assert seen == sorted(made, reverse=True)
+        assert [row.session_id for row in client.sessions(limit=5_000)] == seen
     log.close()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
+from foldline.projections import service_recovery
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     AssistantMessage,
@@ -63,6 +64,25 @@ def test_a_session_without_an_owner_is_listed_with_its_plan(
     names = [action["action"] for action in plan["actions"]]
     assert names == ["CancelModelCall", "Reconcile"]
     assert plan["actions"][1]["operation_id"] == "op"
+
+
+@pytest.mark.parametrize(("limit", "shown"), [("SHOWN_MAX", 1), ("LOOKED_AT_MAX", 1)])
+def test_who_asks_is_told_that_there_may_be_more(
+    served: Served,
+    http: httpx2.Client,
+    story: LogStory,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    shown: int,
+) -> None:
+    answer = http.get("/recovery").json()
+    assert (len(answer["sessions"]), answer["more"]) == (1, False)
+    LogStory(served.node.log).given(created(), started())
+    monkeypatch.setattr(service_recovery, limit, shown)
+    answer = http.get("/recovery").json()
+    assert (len(answer["sessions"]), answer["more"]) == (1, True)
+    if limit == "SHOWN_MAX":  # the longest silent one
+        assert answer["sessions"][0]["session_id"] == story.session_id
 
 
 def test_a_session_whose_owner_lives_is_not(

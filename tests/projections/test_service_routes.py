@@ -10,9 +10,9 @@ import httpx2
 import pytest
 from fastapi.routing import APIRoute
 
-from foldline.processors.http_wire import APPENDS, path_part
+from foldline.processors.clock import wall_clock
+from foldline.processors.http_wire import APPENDS, EVENTS, path_part
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.projections.service import PARTS, fastapi_of
 from foldline.projections.service_node import Node
 from foldline.projections.tokens import NoTokens
@@ -206,6 +206,8 @@ def test_another_tenants_sessions_are_in_no_list(served: Served) -> None:
         ("PUT", f"/blobs/{'0' * 64}", {"content": b"x"}, 422, "other_bytes"),
         ("GET", "/sessions?limit=0", {}, 422, "bad_request"),
         ("GET", "/sessions?cursor=%21", {}, 400, "bad_cursor"),
+        # the base64 of 2**63 and a session's id
+        ("GET", "/sessions?cursor=OTIyMzM3MjAzNjg1NDc3NTgwOCBz", {}, 400, "bad_cursor"),
         ("GET", "/sessions/~%21/state", {}, 400, "bad_session_id"),
         ("GET", "/sessions/~/state", {}, 400, "bad_session_id"),
         ("GET", "/sessions/~7aCA/events?wait_ms=9", {}, 400, "bad_session_id"),
@@ -234,6 +236,15 @@ def test_a_bad_request_is_told_what_is_wrong(
     assert answer.headers["content-type"] == "application/problem+json"
     assert problem["status"] == status
     assert problem["detail"]
+
+
+def test_a_schema_that_its_log_does_not_know_is_left_out(served: Served) -> None:
+    served.node.note_schemas([99])
+    with served.http("fl_all") as client:
+        client.get("/sessions/mine/events", headers={"accept": EVENTS})
+        found = client.get("/schemas").json()
+    assert found
+    assert "99" not in found
 
 
 @pytest.mark.parametrize("given", ["-1", "x", str(2**63), "9" * 5_000])

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from foldline.schemas.events import SessionCancelled
+from foldline.schemas.events import SessionCancelled, SteeringApplied
 from foldline.schemas.state import WINDOW
 from foldline.testing import LogStory
 from foldline.testing.samples import told
@@ -34,6 +34,20 @@ def test_the_same_key_is_one_steering_however_long_after(
     assert (first["kind"], again["kind"]) == ("ACCEPTED", "DUPLICATE")
     assert first["seq"] == again["seq"]
     assert story.state.counts["SteeringReceived"] == 1
+
+
+def test_a_key_of_steering_that_was_applied_long_ago_is_known(
+    http: httpx2.Client, story: LogStory
+) -> None:
+    """And another one beside it is new, whatever waits or was applied."""
+    keys = ["applied", "pending", "new"]
+    bodies = [{"text": key, "mode": "ON_IDLE", "idempotency_key": key} for key in keys]
+    first = http.post(path(story), json=bodies[0]).json()
+    http.post(path(story), json=bodies[1])
+    story.given(SteeringApplied(steering_event_id=first["event_id"]))
+    told(story, 2 * WINDOW)
+    kinds = [http.post(path(story), json=body).json()["kind"] for body in bodies]
+    assert kinds == ["DUPLICATE", "DUPLICATE", "ACCEPTED"]
 
 
 def test_a_session_that_ended_says_so(http: httpx2.Client, story: LogStory) -> None:

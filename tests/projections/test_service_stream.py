@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.log import FOLLOW_MAX_EVENTS
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import open_log, wall_clock
+from foldline.processors.open_log import open_log
+from foldline.projections.tokens import save
 from foldline.projections.views import event_view
 from foldline.schemas.verdicts import ACCEPTED
 from foldline.settings import Settings
 from foldline.testing import LogStory
 from foldline.testing.samples import created, said, started, told
-from tests.serving import WAIT_S, Served, serving
+from tests.serving import WAIT_S, Served, TokenBook, serving
 
 QUICK = Settings(http_heartbeat_ms=50)
 
@@ -241,3 +243,30 @@ def test_a_client_that_goes_away_gives_its_place_back(
             break
         time.sleep(0.01)
     assert served.node.streams == 0
+
+
+@pytest.mark.parametrize("stream", ["/sessions/s/events/stream", "/approvals/stream"])
+@pytest.mark.parametrize("way", ["removed", "other scopes"])
+def test_a_stream_ends_with_its_token(tmp_path: Path, stream: str, way: str) -> None:
+    """And what comes afterwards is not told on it."""
+    log = MemoryLog(settings=QUICK, clock=wall_clock)
+    story = LogStory(log, session_id="s").given(created())
+    book = TokenBook(tmp_path / "tokens.json")
+    secret = book.add("gone", "read")
+    with (
+        serving(log, tokens=book.open(), settings=QUICK) as served,
+        served.http(secret) as http,
+        http.stream("GET", stream) as answer,
+    ):
+        lines = answer.iter_lines()
+        while next(lines) != ": alive":
+            pass
+        book.tokens.clear()
+        save(book.path, book.tokens)
+        if way == "other scopes":
+            book.add("gone", "append")
+        for line in lines:  # until it ends
+            assert line in ("", ": alive")
+        story.given(started())
+        assert http.get("/sessions").status_code in (401, 403)
+    log.close()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.http_log import HttpLog
 from foldline.processors.http_wire import API, SOURCES, unpack_events, unpack_sources
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.producers.client import Client, connect
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.projections.context import Context
 from foldline.projections.reading import context_of
 from foldline.schemas.events import ContextCleared

@@ -12,7 +12,7 @@ from foldline.processors.http_wire import SOURCES
 from foldline.processors.lineage import joined_events, lineage_of
 from foldline.processors.log import Log
 from foldline.producers.client import connect
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.projections.building import build
 from foldline.projections.context import Context, Sources, text_blobs
 from foldline.schemas.events import ContextCleared

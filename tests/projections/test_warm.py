@@ -10,10 +10,11 @@ from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.http_wire import pack_sources, unpack_sources
 from foldline.processors.lineage import joined_events, lineage_of
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import open_log, wall_clock
+from foldline.processors.open_log import open_log
 from foldline.processors.read_sources import opened_sources
 from foldline.projections.building import build
 from foldline.projections.context import Context, Sources, text_blobs

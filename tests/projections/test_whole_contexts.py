@@ -7,9 +7,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.lineage import joined_events, lineage_of
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.projections.building import build
 from foldline.projections.context import Context, Part, Sources, text_blobs
 from foldline.projections.inheritance import seqs_in_force
