@@ -61,7 +61,7 @@ arrows: $(DEV) ## import-linter: the rooms point inward
 	@$(BIN)/lint-imports
 
 docs: $(DEV) ## write the reference pages that are made from the code
-	@$(BIN)/python -m foldline.processors.reference docs
+	@$(BIN)/python -m foldline.cli.reference docs
 
 lock: $(TOOLS)/bin/uv ## pin every dependency anew
 	@echo "lock: requirements/run.lock, requirements/image.lock, requirements/dev.lock"

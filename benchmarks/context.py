@@ -1,8 +1,8 @@
 """The model's context on real sessions: how much smaller, and what is still in it.
 
-    benchmarks/context.py FOLDER [--json] [--curve]
+    benchmarks/context.py PATH [--json] [--curve]
 
-Every transcript below FOLDER that an importer knows is imported into a log of its own,
+Every transcript at or below PATH that an importer knows is imported into a log of its own,
 and at every model call of every session two contexts are built from the events before
 it: the raw history, and what a policy makes of it, as if it had been in force from the
 start (`foldline.projections.shaper.Shaper`).
@@ -36,6 +36,7 @@ Tokens are o200k's. Nothing is tuned to a file: the policies are those of the pa
 """
 
 import statistics
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -68,6 +69,9 @@ SIZES = (1_000, 10_216, 100_072)
 SIZES_QUICK = (1_000, 2_024)
 COMPACTED_BEFORE_END = 300
 BUILDS = 100
+
+LEFT_OUT_OF_RAW = ("reasoning", "tool declarations")
+"""What the raw history is counted without, as the built one is."""
 
 BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
 TARGET_REDUCTION = 0.60
@@ -240,20 +244,24 @@ def builds_by_size(sizes: Sequence[int]) -> dict[str, dict[str, float]]:
     return found
 
 
-def main() -> None:
-    """Measure, and say it."""
+def main() -> int:
+    """Measure, and say it; 2 where there is nothing to measure."""
     parser = options(__doc__ or "")
-    parser.add_argument("sessions", type=Path, nargs="+", help="folders of transcripts")
+    parser.add_argument("sessions", type=Path, nargs="+", help="transcripts, or folders")
     parser.add_argument("--curve", action="store_true", help="recall against budgets")
     given = parser.parse_args()
     counter = default_counter()
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as logs:
         found: list[Story] = []
-        for number, folder in enumerate(given.sessions):
-            log = imported(folder, Path(scratch) / f"{number}.db")
+        for number, path in enumerate(given.sessions):
+            log = imported(path, Path(scratch) / f"{number}.db")
             logs.callback(log.close)
             found += stories(log, counter)
+        if not found:
+            say(f"no model call in {', '.join(map(str, given.sessions))}")
+            return 2
         finish(given, {"benchmark": "context"} | compared(found, counter, given))
+    return 0
 
 
 def compared(
@@ -276,6 +284,7 @@ def compared(
     target("build, p50 in ms", mine["build_ms_p50"], TARGET_BUILD_MS)
     target("breaches", mine["breaches"], 0)
     extra: dict[str, Any] = {"policy": DEFAULT.name, "policies": results}
+    extra["denominators"] = denominators(found, rows[DEFAULT.name])
     sizes = builds_by_size(SIZES_QUICK if given.quick else SIZES)
     extra["build_ms_by_events"] = sizes
     heads = ["events", *next(iter(sizes.values()))]
@@ -285,5 +294,16 @@ def compared(
     return mine | extra
 
 
+def denominators(found: Sequence[Story], measured: Measured) -> dict[str, Any]:
+    """What the shares are shares of."""
+    return {
+        "sessions": len(found),
+        "tokens_raw": sum(measured.raw),
+        "raw_leaves_out": LEFT_OUT_OF_RAW,
+        "prefixes": len(measured.stable),
+        "cached_cost_raw": round(measured.raw_cost),
+    }
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -72,12 +72,12 @@ class Story:
     calls: list[Call]
 
 
-def imported(folder: Path, database: Path) -> Log:
-    """A log with every transcript below a folder that some importer knows."""
+def imported(where: Path, database: Path) -> Log:
+    """A log with a transcript, or every one below a folder, that some importer knows."""
     settings = Settings()
     log = open_log(f"sqlite:///{database}")
     redactor = Redactor()
-    for path in sorted(folder.rglob("*.json*")):
+    for path in sorted(where.rglob("*.json*")) if where.is_dir() else [where]:
         try:
             import_file(log, path, settings=settings, redactor=redactor)
         except FoldlineError as error:

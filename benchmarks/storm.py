@@ -1,13 +1,15 @@
 """The storm: sessions whose processes are killed and frozen at random; nothing is lost.
 
     python benchmarks/storm.py --seeds 1000 --json
+    python benchmarks/storm.py --log jsonl:///~/storms --seeds 20 --json
     python benchmarks/storm.py --log kafka://127.0.0.1:9092 --seeds 20 --json
     python benchmarks/storm.py --seed 17
 
 Seeded: sessions, tools, fates and what people say follow from the seed; the processes'
-own timing does not. On local files each seed has a log of its own. On Kafka all share
-the log that FOLDLINE_... describes, whose topics are there; its workers are started, and
-killed, here. The exit code is 1 where anything was lost, or done twice, or left undone.
+own timing does not. On local files each seed has a log of its own, in a folder of its own
+below the URL's or --folder. On Kafka all share the log that FOLDLINE_... describes, whose
+topics are there; its workers are started, and killed, here. The exit code is 1 where
+anything was lost, or done twice, or left undone.
 """
 
 import argparse
@@ -34,6 +36,7 @@ from storm_lives import settings
 from storm_script import Script
 from storm_workers import workers_killed
 
+from foldline.places import JSONL, KAFKA, SQLITE
 from foldline.schemas.codec import reader_of
 from foldline.schemas.events import EVENT_TYPES
 from foldline.schemas.registry import published_text
@@ -45,7 +48,8 @@ AT_ONCE_PER_CORE = 4
 
 AT_ONCE_ON_KAFKA = 6
 SAID_EVERY_S = 5.0
-LOCAL = "sqlite:///"
+LOCAL = {SQLITE: "sqlite:///{}/log.db", JSONL: "jsonl:///{}/sessions.jsonl"}
+"""The URL of a seed's log in its folder, by how the URLs of such logs begin."""
 
 
 @dataclass(slots=True)
@@ -100,7 +104,8 @@ class Storm:
         folder = self._folder(seed)
         folder.mkdir(parents=True)
         script = Script(seed, self.run, folder)
-        url = f"{LOCAL}{folder}/log.db" if self.log.startswith(LOCAL) else self.log
+        kind = kind_of(self.log)
+        url = LOCAL[kind].format(folder) if kind else self.log
         outcome = Outcome()
         course = Course(url, script)
         try:
@@ -181,15 +186,50 @@ def warm_up() -> None:
     gc.freeze()
 
 
+def kind_of(url: str) -> str:
+    """How the URL of a log in files begins; empty for another."""
+    return next((kind for kind in LOCAL if url.startswith(kind)), "")
+
+
+def folder_of(url: str) -> Path | None:
+    """The folder that a URL of logs in files names, if it names one.
+
+    Raises:
+        ValueError: it is no folder, or the URL is of no log that a storm can have.
+    """
+    kind = kind_of(url)
+    if not kind:
+        if url.startswith(KAFKA):
+            return None
+        wanted = "sqlite:///[FOLDER], jsonl:///[FOLDER] or kafka://HOST:PORT"
+        raise ValueError(f"{url}: a storm has {wanted}")
+    named = url.removeprefix(kind).removeprefix("///")
+    if not named:
+        return None
+    folder = Path(named).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: each seed has a log of its own in a folder")
+    return folder
+
+
 def parsed() -> argparse.Namespace:
     """What it was told."""
     parser = options("Sessions whose processes are killed at random")
-    parser.add_argument("--log", default=LOCAL, help="its URL; local files by default")
+    parser.add_argument(
+        "--log",
+        default=SQLITE,
+        help="sqlite:///[FOLDER] (the default) or jsonl:///[FOLDER]: a log for each seed, "
+        "there or below --folder; or kafka://HOST:PORT, one for all",
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--at-once", type=int, help="how many side by side")
     arguments = parser.parse_args()
+    try:
+        arguments.folder = folder_of(arguments.log) or arguments.folder
+    except (ValueError, RuntimeError) as error:  # the latter: nobody's home
+        parser.error(f"--log: {error}")
     if arguments.seed is not None:
         arguments.first, arguments.seeds = arguments.seed, 1
     elif arguments.quick:
@@ -201,7 +241,7 @@ def main() -> int:
     """Run the storm."""
     arguments = parsed()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    local = arguments.log.startswith(LOCAL)
+    local = bool(kind_of(arguments.log))
     at_once = AT_ONCE_PER_CORE * len(os.sched_getaffinity(0)) if local else AT_ONCE_ON_KAFKA
     at_once = arguments.at_once or at_once
     arguments.folder.mkdir(parents=True, exist_ok=True)

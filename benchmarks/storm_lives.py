@@ -25,8 +25,8 @@ from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession, Session
 from foldline.producers.recovering import RecoveryWorker
+from foldline.producers.session import OwnedSession, SessionView
 from foldline.producers.tools import PendingCall, Toolbox, Waiting
 from foldline.producers.turn import Turn
 from foldline.projections.context import Context
@@ -51,7 +51,7 @@ Answers = Sequence[Sequence[ToolRequest]]
 LEASE_TTL_MS = 350
 LEASE_RENEW_MS = 70
 START_BY_MS = 150
-APPROVAL_WAIT_S = 0.4
+APPROVAL_WAIT_MS = 400
 SWEEP_EVERY_MS = 80
 PAUSES = ResumePolicy(pause_ms=20, pause_max_ms=200)
 LIMITS = RecoveryPolicy(resumes_max=6, attempts_max=4)
@@ -184,7 +184,7 @@ async def _go_on(turn: Turn, tools: Toolbox, answers: Answers) -> None:
     """The agent loop: as many answers as the context does not show yet."""
     calls = await turn.open_calls()
     while True:
-        await turn.run_tools(calls, tools, approval_wait_s=APPROVAL_WAIT_S)
+        await turn.run_tools(calls, tools, approval_wait_ms=APPROVAL_WAIT_MS)
         context = await turn.context()
         check_context(context)
         if turn.cancelled:
@@ -201,7 +201,7 @@ async def _go_on(turn: Turn, tools: Toolbox, answers: Answers) -> None:
 
 async def _waits(turn: Turn, tools: Toolbox, calls: list[PendingCall]) -> bool:
     """Whether the calls that are left still wait for a person when they are run."""
-    results = await turn.run_tools(calls, tools, approval_wait_s=APPROVAL_WAIT_S)
+    results = await turn.run_tools(calls, tools, approval_wait_ms=APPROVAL_WAIT_MS)
     return any(isinstance(result, Waiting) for result in results)
 
 
@@ -331,7 +331,7 @@ async def people(url: str, script: Script) -> None:
                 continue  # not there yet, not now; or somebody came first
 
 
-async def _say(view: Session, script: Script, chance: random.Random) -> None:
+async def _say(view: SessionView, script: Script, chance: random.Random) -> None:
     state = await view.state()
     for request in state.requests.values():
         if answers(script, state, request):
@@ -352,7 +352,9 @@ async def _say(view: Session, script: Script, chance: random.Random) -> None:
             pass
 
 
-async def _answer(view: Session, request: PendingRequest, chance: random.Random) -> None:
+async def _answer(
+    view: SessionView, request: PendingRequest, chance: random.Random
+) -> None:
     if request.kind != "INPUT":
         decide = view.grant if chance.random() < 0.6 else view.deny
         await decide(request.request_id)

@@ -398,9 +398,10 @@ def show(result: dict[str, Any]) -> None:
         if result["verdict_ms"] is not None:
             target(f"p50 ms at {rate}/s", result["verdict_ms"][rate]["p50"], p50)
             target(f"p99 ms at {rate}/s", result["verdict_ms"][rate]["p99"], p99)
-    wake_ms: dict[str, dict[str, float]] = result["wake_ms"] or {}
+    wake_ms: dict[str, dict[str, Any]] = result["wake_ms"] or {}
     for events, numbers in wake_ms.items():
-        target(f"wake p99 ms, {events} events", numbers["p99"], 100)
+        target(f"slowest wake, ms, {events} events", numbers["slowest"], 100)
+        say(f"cold, p50 ms, {events} events: {numbers['cold']['context_p50']}")
 
 
 def listed(text: str) -> list[str]:

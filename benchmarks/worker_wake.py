@@ -5,10 +5,16 @@ context from the service again: in one piece, which the service keeps warm, and 
 it (`in_parts`) as from one that does not, part by part. A lease on Kafka dies when it is
 not renewed for its time to live, which is set short here, and a taker takes after that:
 what is measured is the wake, not the waiting for the dead.
+
+*Connected*, a process whose client is open already measures from the call. *Cold*, it is
+from the start of the process, imports and the connections to brokers, registry and service
+included. Takes are few, for each waits for a lease: beside the median stands the slowest,
+and no percentile.
 """
 
 import os
 import socket
+import statistics
 import time
 import urllib.error
 import urllib.request
@@ -18,8 +24,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from measure import percentile, say
-from wake import COMPACTED_BEFORE_END, Bed
+from measure import say
+from wake import COMPACTED_BEFORE_END, STEPS, Bed
 from worker_log import LOOK_S, READY_S, BenchLog, Running
 from workload import build
 
@@ -86,7 +92,7 @@ def _wait_for(url: str, running: Running) -> None:
 
 
 def wakes(log: BenchLog, sizes: tuple[int, ...], *, takes: int) -> dict[str, Any]:
-    """p50 and p99 of a connected taker's wake, by the session's size in events."""
+    """Median and slowest of a taker's wake, by the session's size in events."""
     with read_service(log) as (url, _):
         settings = {**log.environment, **ENVIRONMENT, "FOLDLINE_READ_URL": url}
         before = {name: os.environ.get(name) for name in settings}
@@ -126,13 +132,20 @@ def _measure(beds: list[KafkaBed], *, takes: int) -> dict[str, Any]:
                 assert wake["seq"] >= bed.events, wake
                 if number >= 0:
                     (bed.parts if in_parts else bed.wakes).append(wake)
+        for bed in beds * takes:
+            bed.in_parts = False
+            bed.cold.append(bed.wake_cold())
     finally:
         for bed in beds:
             if bed.owner is not None:
                 bed.owner.kill()
                 bed.owner.wait()
     return {
-        str(bed.events): {**_numbers(bed.wakes), "in_parts": _numbers(bed.parts)}
+        str(bed.events): {
+            **_numbers(bed.wakes),
+            "in_parts": _numbers(bed.parts),
+            "cold": _cold_numbers(bed.cold),
+        }
         for bed in beds
     }
 
@@ -146,9 +159,20 @@ def _numbers(wakes: list[dict[str, Any]]) -> dict[str, Any]:
         "first_context_": [wake["context"] - wake["planned"] for wake in wakes],
     }
     for prefix, samples_s in steps.items():
-        for percent in (50, 99):
-            milliseconds = percentile([one * 1000 for one in samples_s], percent)
-            found[f"{prefix}p{percent}"] = round(milliseconds, 1)
+        found[f"{prefix}p50"] = _ms(statistics.median(samples_s))
+        found[f"{prefix}slowest"] = _ms(max(samples_s))
     for name in ("asked", "asked_bytes"):
         found[name] = max(wake[name] for wake in wakes)
     return found
+
+
+def _cold_numbers(wakes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Milliseconds from the start of the process up to each step, the medians."""
+    found: dict[str, Any] = {"takes": len(wakes)}
+    for step in STEPS:
+        found[f"{step}_p50"] = _ms(statistics.median(wake[step] for wake in wakes))
+    return found | {"context_slowest": _ms(max(wake["context"] for wake in wakes))}
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

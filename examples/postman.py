@@ -6,8 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import foldline
-from foldline import ModelResponse, Reconciled, Tool, Toolbox, ToolContext, ToolRequest
-from foldline.projections.render import to_openai_messages
+from foldline import (
+    ModelResponse,
+    Reconciled,
+    Tool,
+    Toolbox,
+    ToolContext,
+    ToolRequest,
+    Turn,
+)
+from foldline.models import to_openai_messages
 
 SENT = Path("sent-mails.txt")  # stands for a mail service
 
@@ -45,19 +53,25 @@ async def main(session_id: str | None) -> None:
             await session.recover(TOOLS)  # settles what it left open
         print(session.session_id, flush=True)
         state = await session.state()
-        resumed = state.turn is not None
-        turn = await session.resume_turn() if resumed else session.turn("Tell Ada.")
-        async with turn:
-            calls = await turn.open_calls()  # asked for, and not yet run
-            while True:
-                await turn.run_tools(calls, TOOLS)
-                context = await turn.context()
-                async with turn.model_call(context, model="scripted") as call:
-                    answer = await ask_model(to_openai_messages(context))
-                    calls = await call.complete(answer)
-                if not calls or turn.cancelled:
-                    break
+        if state.turn is not None:
+            await work(await session.resume_turn())
+        elif state.status == "CREATED":  # nobody has begun a turn
+            await work(session.turn("Tell Ada."))
         await session.complete()
+
+
+async def work(turn: Turn) -> None:
+    """The agent's loop: tools, context, model, until it asks for no tool."""
+    async with turn:
+        calls = await turn.open_calls()  # asked for, and not yet run
+        while True:
+            await turn.run_tools(calls, TOOLS)
+            context = await turn.context()
+            async with turn.model_call(context, model="scripted") as call:
+                answer = await ask_model(to_openai_messages(context))
+                calls = await call.complete(answer)
+            if not calls or turn.cancelled:
+                break
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 Start here: `help(foldline.connect)`, `help(foldline.Tool)`, `help(foldline.OwnedSession)`.
 
     connect, Client        a log, and the sessions in it
-    Session                a view: read, follow, steer, grant, answer
+    SessionView            what anybody may do: read, follow, steer, grant, answer, fork
     OwnedSession, Turn     what the one owner does: turns, recovery, the end
     Tool, Toolbox          tools, and what repeating them does
     ToolContext            what a running tool knows: its operation_id, when to stop
@@ -22,6 +22,13 @@ Start here: `help(foldline.connect)`, `help(foldline.Tool)`, `help(foldline.Owne
     read_event_tool        a tool to read what left the context
     ModelResponse          a model's answer; ToolRequest: a request for a tool in it
     FoldlineError          every error; AppendRefusedError carries the verdict
+    FencedError            another process owns the session now: stop
+    LiveOwnerError         the owner of a session to be taken seems alive
+
+By task, for what these take and give: `foldline.tools`, `foldline.models`,
+`foldline.context`, `foldline.policies`, `foldline.replay`, `foldline.recovery`,
+`foldline.events`, `foldline.logs`, `foldline.testing`; and `foldline.errors`,
+`foldline.settings`, `foldline.faults`. docs/api.md lists what is in each.
 """
 
 from importlib import import_module
@@ -30,22 +37,29 @@ TYPE_CHECKING = False  # typing itself takes longer to load than a hook has time
 if TYPE_CHECKING:
     from typing import Any
 
-    from foldline.errors import AppendRefusedError, FoldlineError
+    from foldline.errors import (
+        AppendRefusedError,
+        FencedError,
+        FoldlineError,
+        LiveOwnerError,
+    )
     from foldline.producers.client import Client, connect
     from foldline.producers.model import ModelResponse, ToolRequest
-    from foldline.producers.owned import OwnedSession, Session
     from foldline.producers.reading_tool import read_event_tool
+    from foldline.producers.session import OwnedSession, SessionView
     from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
     from foldline.producers.turn import Turn
 
 __all__ = [
     "AppendRefusedError",
     "Client",
+    "FencedError",
     "FoldlineError",
+    "LiveOwnerError",
     "ModelResponse",
     "OwnedSession",
     "Reconciled",
-    "Session",
+    "SessionView",
     "Tool",
     "ToolContext",
     "ToolRequest",
@@ -58,11 +72,13 @@ __all__ = [
 _HOMES = {
     "AppendRefusedError": "foldline.errors",
     "Client": "foldline.producers.client",
+    "FencedError": "foldline.errors",
     "FoldlineError": "foldline.errors",
+    "LiveOwnerError": "foldline.errors",
     "ModelResponse": "foldline.producers.model",
-    "OwnedSession": "foldline.producers.owned",
+    "OwnedSession": "foldline.producers.session",
     "Reconciled": "foldline.producers.tools",
-    "Session": "foldline.producers.owned",
+    "SessionView": "foldline.producers.session",
     "Tool": "foldline.producers.tools",
     "ToolContext": "foldline.producers.tools",
     "ToolRequest": "foldline.producers.model",

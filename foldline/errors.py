@@ -1,4 +1,4 @@
-"""Every error that foldline raises.
+"""Every error that foldline raises as a library.
 
 FoldlineError
 ├── AppendRefusedError        admission answered something else than ACCEPTED or DUPLICATE
@@ -10,12 +10,15 @@ FoldlineError
 ├── SessionIdError            no new session can be called this
 ├── MirroredSessionError      a session that mirrors another harness has no owner
 ├── LiveOwnerError            take() found an owner whose lease is alive
+├── PendingSteeringError      complete() would pass over what somebody has said since
+├── SubagentEndedError        a subagent cannot go on: its session has ended
+├── UndeclaredSecretError     a tool wants a secret that it does not declare
 ├── ForkPointError            a session cannot be forked there: no event at that seq
 ├── LineageError              a fork's history has a gap: an ancestor is not as it was
 ├── AnswerRefusedError        a request that waits no more, or wants another answer
 ├── NotAPersonError           a client that is no person's answered for a person
 ├── StartTooLateError         an effect was not begun: its start_by had passed
-├── LogError
+├── LogError                  what a log, its files, its brokers or its service cannot do
 │   ├── LogUnavailableError   disk full, locked, no answer: this append is not recorded
 │   │   ├── UncertainAppendError   no verdict in time: it may or may not be recorded
 │   │   └── ReadUnavailableError   a read cannot be answered now
@@ -55,6 +58,8 @@ FoldlineError
 
 Expected outcomes are values (a `Verdict`, a plan); these are for what the caller
 cannot have meant. Each one says in `retryable` whether the same call may work later.
+What a tool raises that failed is its own: `ToolError` in `foldline.tools`; what
+the command says of its arguments is in `foldline.cli.failures`.
 """
 
 from typing import Protocol
@@ -603,7 +608,8 @@ class NewerFormatError(LogError):
 class RefusedRequestError(LogError):
     """Raised when a service refuses a request as it is; the same one gets the same answer.
 
-    `problem` is the service's own word for it, `title` that of HTTP. Nothing was done.
+    `problem` is the service's own word for it, `title` that of HTTP. Nothing was done, but
+    the first `recorded` appends of a call that took several requests: those were answered.
 
     Operator action: the detail says what is wrong with it. For 413 a limit of the
     service's settings may be raised; a 405, or a 404 of a route, is a service of an older
@@ -611,15 +617,23 @@ class RefusedRequestError(LogError):
     """
 
     def __init__(
-        self, url: str, *, status: int, title: str, problem: str, detail: str
+        self,
+        url: str,
+        *,
+        status: int,
+        title: str,
+        problem: str,
+        detail: str,
+        recorded: int = 0,
     ) -> None:
         self.url = url
+        self.recorded = recorded
         self.status = status
         self.title = title
         self.problem = problem
         self.detail = detail
         said = f"{status} {problem or title}".strip()
-        super().__init__(f"{url} refused it ({said}): {detail}")
+        super().__init__(f"{url} refused it ({said}): {detail}{_but_first(recorded)}")
 
 
 class AnotherNodeError(RefusedRequestError):
@@ -632,7 +646,14 @@ class AnotherNodeError(RefusedRequestError):
     """
 
     def __init__(
-        self, url: str, detail: str, *, partition: int, partitions: int, served: list[int]
+        self,
+        url: str,
+        detail: str,
+        *,
+        partition: int,
+        partitions: int,
+        served: list[int],
+        recorded: int = 0,
     ) -> None:
         self.partition = partition
         self.partitions = partitions
@@ -643,20 +664,30 @@ class AnotherNodeError(RefusedRequestError):
             title="Misdirected Request",
             problem="another_node",
             detail=f"{detail}, of {partitions}",
+            recorded=recorded,
         )
 
 
 class AccessRefusedError(FoldlineError):
     """Raised when a service refuses the token: unknown, ended, or of another scope.
 
+    Nothing was done, but the first `recorded` appends of a call that took several
+    requests: those were answered.
+
     Operator action: `foldline tokens add` on the service's side; the client's token
     is FOLDLINE_TOKEN.
     """
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, reason: str, *, recorded: int = 0) -> None:
         self.url = url
         self.reason = reason
-        super().__init__(f"{url} refuses this token: {reason}")
+        self.recorded = recorded
+        super().__init__(f"{url} refuses this token: {reason}{_but_first(recorded)}")
+
+
+def _but_first(recorded: int) -> str:
+    """What was answered before a refusal; nothing where it was the first request."""
+    return f"; the first {recorded} appends were answered before" if recorded else ""
 
 
 class DecodeError(FoldlineError):

@@ -274,7 +274,7 @@ def client_producer(
 def plain_producer(
     cluster: Cluster, settings: Settings, *, on_error: OnError | None = None
 ) -> Producer:
-    """For records that may be lost or come twice: verdicts, renewals of leases."""
+    """A producer of records that may be lost or come twice: verdicts, renewed leases."""
     own = _producing() | {
         "enable.idempotence": False,
         "linger.ms": 0,

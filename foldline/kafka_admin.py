@@ -212,7 +212,7 @@ def in_words(drift: Drift) -> str:
 
 
 def group_protocol(cluster: Cluster, settings: Settings) -> GroupProtocol:
-    """Which protocol takes a dead worker's partitions over sooner, and how soon.
+    """The protocol that takes a dead worker's partitions over sooner, and how soon.
 
     A take-over needs the dead one's session to time out, and its open transaction to be
     aborted, whichever is later.
@@ -249,7 +249,7 @@ def protocol_of(
 
 
 def broker_warnings(cluster: Cluster, settings: Settings) -> list[str]:
-    """Which broker settings make a take-over slower than it could be.
+    """The broker settings that make a take-over slower than it could be.
 
     Raises:
         LogUnavailableError: no broker answers.

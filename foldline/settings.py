@@ -158,12 +158,14 @@ class Settings(BaseSettings):
     table_flush_ms: _Period = 1_000
     """After how long a worker writes its table behind; whichever comes first."""
     cached_sessions: int = Field(default=20_000, ge=100, le=10_000_000)
-    """How many sessions' states a worker or a reader keeps in memory."""
+    """How many sessions' states a worker or a reader keeps in memory, where it has every
+    partition: each has its even share, 100 at the least."""
     snapshot_lag_events: int = Field(default=50_000, ge=1, le=100_000_000)
     """How far the end of `events` may run ahead of a partition's low-water mark."""
-    transaction_timeout_ms: int = Field(default=9_000, ge=1_000, le=900_000)
+    transaction_timeout_ms: int = Field(default=9_000, ge=1_000, le=40_000)
     """When the broker aborts a worker's transaction that does not go on. A stock broker
-    looks every 10 s for such, so another worker takes over in 20 s at the most."""
+    looks every 10 s for such, so another worker takes over in 20 s at the most. A worker
+    that is in one step for a minute ends itself: a call may take as long as this."""
     failed_retry_ms: _Period = 10 * 60_000
     """After how long a worker restores a partition again whose events cannot be trusted:
     somebody may have brought back what was gone. Each time reads the whole partition."""
@@ -176,11 +178,13 @@ class Settings(BaseSettings):
     http_body_timeout_ms: _Period = 30_000
     """How long the body of a request may take to come in."""
     http_send_timeout_ms: _Period = 30_000
-    """How long a client may leave what it is sent unread before it is let go."""
+    """How long a client may leave a piece of what it is sent unread before it is let go."""
     http_connections_max: int = Field(default=4_096, ge=1, le=1_000_000)
     """How many connections `serve` holds at once; beyond it, it answers 503."""
     http_streams_max: int = Field(default=2_048, ge=1, le=1_000_000)
     """How many streams, long polls and reads of a `min_seq` wait for events at once."""
+    tenant_streams_max: int = Field(default=1_024, ge=1, le=1_000_000)
+    """How many of these are one tenant's."""
     http_stream_buffer_bytes: _Size = 1024 * 1024
     """How much of a session's events a stream or a page holds in memory at once; at
     least one event."""

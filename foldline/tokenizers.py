@@ -1,7 +1,7 @@
 """Counting tokens on this machine, without a network: the vocabulary is in the library.
 
     counter = default_counter()
-    counter.count("a text")        a number of tokens, those of the encoding o200k_base
+    counter.count("a text")  # a number of tokens, those of the encoding o200k_base
 
 The library takes a second or two and some 140 MB when it is first asked, so nothing here
 loads it before a text is counted. A text that was counted is remembered by its hash.

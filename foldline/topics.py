@@ -1,8 +1,8 @@
 """The topics of one log: names, keys, what each must be configured as.
 
-Pure: nothing here talks to a broker (`foldline.kafka` does). Every topic's name begins
-with the prefix of the log; the number of partitions is fixed for ever when a log is
-made, because a key never moves between partitions.
+Nothing here talks to a broker (`foldline.kafka` does). Every topic's name begins with
+the prefix of the log; the number of partitions is fixed for ever when a log is made,
+because a key never moves between partitions.
 """
 
 from collections.abc import Mapping

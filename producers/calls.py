@@ -146,16 +146,14 @@ async def result_in_log(
 
 def _standing(call: PendingCall, known: Call, state: SessionState) -> ToolResult:
     """What is open and has begun: it is not begun again here."""
-    match known.status:
-        case status if status == CALL_BACKGROUND:
-            handles = [h for h in state.handles.values() if h.call_id == call.call_id]
-            return Backgrounded(call, handles[0].handle if handles else "")
-        case status if status == CALL_TIMED_OUT:
-            return TimedOut(call, 0, stop_confirmed=False)
-        case status if status == CALL_CANCELLING:
-            return Cancelled(call, "", stop_confirmed=False)
-        case status:
-            return Unknown(call, f"it began and has no recorded end ({status})")
+    if known.status == CALL_BACKGROUND:
+        handles = [h for h in state.handles.values() if h.call_id == call.call_id]
+        return Backgrounded(call, handles[0].handle if handles else "")
+    if known.status == CALL_TIMED_OUT:
+        return TimedOut(call, 0, stop_confirmed=False)
+    if known.status == CALL_CANCELLING:
+        return Cancelled(call, "", stop_confirmed=False)
+    return Unknown(call, f"it began and has no recorded end ({known.status})")
 
 
 def _ended(call: PendingCall, events: Iterable[Recorded]) -> ToolResult | None:

@@ -29,7 +29,7 @@ class Told:
     permission_mode: str = ""
     messages: dict[str, Message] = field(default_factory=dict[str, Message])
     calls: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """By call id: the provider's id, and the uuid of the record that asked for it."""
+    """The provider's id of each call id, and the uuid of the record that asked for it."""
     queue: deque[str] = field(default_factory=deque[str])
     """The event ids of steering that waits."""
     steering: dict[str, str] = field(default_factory=dict[str, str])

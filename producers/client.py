@@ -1,7 +1,9 @@
 """The way in: a client of one log, and the sessions that it opens, creates and takes.
 
-async with foldline.connect() as client:
-owned = await client.create(agent="coder", goal="fix the flaky test")
+    async with foldline.connect() as client:
+        owned = await client.create(agent="coder", goal="fix the flaky test")
+
+Whoever leaves the block closes its sessions, and gives their leases up.
 """
 
 import asyncio
@@ -32,10 +34,9 @@ from foldline.producers.link import (
     Threads,
 )
 from foldline.producers.mirrored import MirroredSession
-from foldline.producers.owned import OwnedSession, Session
-from foldline.producers.prepare import Preparer, Redacts, blocks_of
+from foldline.producers.prepare import Preparer, Redacts, Said, blocks_of
 from foldline.producers.redaction_file import redactor_for
-from foldline.producers.session import Said, View
+from foldline.producers.session import OwnedSession, SessionView
 from foldline.producers.shaping import NamedPolicy
 from foldline.producers.tools import Toolbox
 from foldline.schemas.envelope import Actor
@@ -111,7 +112,7 @@ class Client:
         self._tenant = tenant
         self._link: Link | None = None
         self._kept: list[OwnedSession] = []
-        self._views: WeakSet[View] = WeakSet()
+        self._views: WeakSet[SessionView] = WeakSet()
 
     async def __aenter__(self) -> Self:
         self._link = await asyncio.to_thread(self._connected)
@@ -203,14 +204,14 @@ class Client:
         log = self._ready.log
         return await self._ready.read(log.sessions, status=status, limit=limit)
 
-    async def open(self, session_id: str) -> Session:
+    async def open(self, session_id: str) -> SessionView:
         """A view of a session: read, follow, steer, answer. Claims nothing.
 
         Raises:
             SessionNotFoundError: no such session.
         """
         state = await state_of(self._ready, session_id)
-        view = Session(self._ready.of(state.tenant), state, forks=self.fork)
+        view = SessionView(self._ready.of(state.tenant), state, forks=self.fork)
         self._views.add(view)
         return view
 
@@ -332,7 +333,7 @@ class Client:
         """
         link = self._ready.of(tenant or self._tenant)
         state, claim = await begin_fork(
-            link, session_id, at_seq, agent=agent, session_id=fork_id, labels=labels
+            link, session_id, at_seq, agent=agent, fork_id=fork_id, labels=labels
         )
         return await self._owned(state, claim, policy)
 
@@ -416,7 +417,7 @@ class Client:
             state = await state_of(self._ready, session_id)
         if state.mode != MIRRORED:
             raise SessionExistsError(session_id)
-        mirrored = MirroredSession(link.of(state.tenant), state)
+        mirrored = MirroredSession(link.of(state.tenant), state, forks=self.fork)
         self._views.add(mirrored)
         return mirrored
 

@@ -7,10 +7,11 @@ from foldline.producers.appender import raise_refused
 from foldline.producers.calls import pending_call
 from foldline.producers.ending import expire_steering
 from foldline.producers.ownership import Ownership
-from foldline.producers.prepare import blocks_of
-from foldline.producers.session import Said, View
+from foldline.producers.prepare import Said, blocks_of
 from foldline.producers.tools import PendingCall, Toolbox
+from foldline.producers.viewing import Viewing
 from foldline.schemas.authority import authority_of
+from foldline.schemas.choices import BackgroundOutcome
 from foldline.schemas.events import (
     BackgroundEnded,
     CheckpointCreated,
@@ -26,8 +27,8 @@ CHECKPOINT_TRIES_MAX = 16
 """How often a checkpoint is made anew because somebody appended in between."""
 
 
-class Deciding(View):
-    """A view of a session for which `_owner` decides, as long as it owns it."""
+class Deciding(Viewing):
+    """The part of `OwnedSession` that needs no other session: its plain verbs."""
 
     _owner: Ownership
 
@@ -79,7 +80,7 @@ class Deciding(View):
         return await self.append(InstructionsSet(role=role, blocks=blocks_of(said)))
 
     async def background_ended(
-        self, handle: str, outcome: str, output: Said = ()
+        self, handle: str, outcome: BackgroundOutcome, output: Said = ()
     ) -> Verdict:
         """Tell how something ended that went on in the background."""
         event = BackgroundEnded(handle=handle, outcome=outcome, output=blocks_of(output))
@@ -107,8 +108,11 @@ class Deciding(View):
         """Say of all steering that is pending that it will not be applied, and why."""
         await expire_steering(self._owner, reason)
 
-    async def open_calls(self) -> list[PendingCall]:
-        """Every call without an end, those included whose outcome is unknown."""
+    async def unfinished_calls(self) -> list[PendingCall]:
+        """Every call without an end, those included that began or whose outcome is unknown.
+
+        `Turn.open_calls` gives those of them that have still to run.
+        """
         state = await self._owner.state()
         listed = sorted(state.calls.values(), key=lambda call: call.requested_seq)
         return [await pending_call(self._owner, call) for call in listed]

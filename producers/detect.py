@@ -1,5 +1,6 @@
 """Telling what wrote a file by what its records look like, never by its name."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from foldline.errors import ImportSourceError
 from foldline.producers import claude_code_records, codex_records, openai_agents_state
 from foldline.producers.claude_code_detect import is_claude_code
 from foldline.producers.importing import read_pieces
-from foldline.producers.json_fields import Json
+from foldline.producers.json_fields import Json, as_list, as_object
 
 LOOKED_AT_MAX = 1_000
 """How many pieces of a file are looked at before it counts as unknown."""
@@ -34,9 +35,9 @@ OTHERS: dict[str, Callable[[Json], bool]] = {
     "a Copilot CLI event log": lambda r: "data" in r and "." in str(r.get("type")),
     "a pi session": lambda r: r.get("type") == "session" and "cwd" in r,
     "a Gemini CLI session": lambda r: "sessionId" in r and "projectHash" in r,
+    "a SWE-agent trajectory": lambda r: "trajectory" in r and "history" in r,
     "an OpenHands run": lambda r: "history" in r or ("kind" in r and "source" in r),
     "an Inspect AI log": lambda r: "samples" in r and "eval" in r,
-    "a SWE-agent trajectory": lambda r: "trajectory" in r and "history" in r,
     "an ADK session": lambda r: "events" in r and "current_agent_name" in r,
     "a Cline session": lambda r: "messages" in r and "system_prompt" in r,
     "a Kimi CLI wire log": lambda r: "protocol_version" in r or "turn.prompt" in str(r),
@@ -44,6 +45,8 @@ OTHERS: dict[str, Callable[[Json], bool]] = {
     "a chat of messages": lambda r: "role" in r and ("content" in r or "message" in r),
 }
 """What a record of something else looks like, for the message that says so."""
+
+UNKNOWN = "no transcript that is known"
 
 
 def detect(path: Path, *, record_max_bytes: int) -> str:
@@ -66,7 +69,8 @@ def detect(path: Path, *, record_max_bytes: int) -> str:
             guess = guess or _guess(piece.record)
         if looked_at >= LOOKED_AT_MAX:
             break
-    raise ImportSourceError(str(path), _instead(looked_at, records, guess))
+    reason = "" if records else _document(path, record_max_bytes)
+    raise ImportSourceError(str(path), reason or _instead(looked_at, records, guess))
 
 
 def check_format(path: Path, wanted: str, *, record_max_bytes: int) -> None:
@@ -106,6 +110,41 @@ def _instead(looked_at: int, records: int, guess: str) -> str:
     if not looked_at:
         return "the file is empty"
     if not records:
-        return "no transcript that is known; no line of it is a JSON object"
-    looks = f"it looks like {guess}" if guess else "its records are of no known kind"
-    return f"no transcript that is known; {looks}"
+        return f"{UNKNOWN}; no line of it is a JSON object"
+    return f"{UNKNOWN}; {_looks(guess)}"
+
+
+def _looks(guess: str) -> str:
+    return f"it looks like {guess}" if guess else "its records are of no known kind"
+
+
+def _document(path: Path, record_max_bytes: int) -> str:
+    """What is wrong with a file that is one JSON document; empty where it is none."""
+    try:
+        if path.stat().st_size > record_max_bytes:
+            return ""
+        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape").strip()
+    except OSError as error:
+        return error.strerror or str(error)
+    return _looked_into(text) if text.startswith(("{", "[")) else ""
+
+
+def _looked_into(text: str) -> str:
+    try:
+        document: object = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"{UNKNOWN}; {_cut_or_broken(error, text)}"
+    except (ValueError, RecursionError):
+        return f"{UNKNOWN}; a JSON document with a number too long, or nested too deeply"
+    if not document:
+        return "an empty list" if isinstance(document, list) else "an empty JSON object"
+    first = next(iter(as_list(document)), document)
+    return f"{UNKNOWN}; {_looks(_guess(as_object(first)))}"
+
+
+def _cut_or_broken(error: json.JSONDecodeError, text: str) -> str:
+    """A document ends with a bracket, and not within a text."""
+    within = error.pos >= len(text) or error.msg.startswith("Unterminated")
+    if within or not text.endswith(("}", "]")):
+        return "a JSON document that does not end"
+    return f"a JSON document that is broken in line {error.lineno}: {error.msg}"

@@ -27,7 +27,7 @@ async def begin_fork(
     at_seq: int,
     *,
     agent: str | None,
-    session_id: str | None,
+    fork_id: str | None,
     labels: Mapping[str, str] | None,
 ) -> tuple[SessionState, Sent]:
     """Create the fork; gives its state and the append that made its writer the owner.
@@ -37,8 +37,8 @@ async def begin_fork(
         SessionExistsError: a session of the fork's id is there.
         SessionIdError: no session can be called that.
     """
-    if session_id is not None:
-        check_session_id(session_id)
+    if fork_id is not None:
+        check_session_id(fork_id)
     # Behind a service the token says whose a session is, and shows no other tenant's.
     tenant = None if link.log.url.startswith(SERVICE) else link.tenant
     point = await link.read(
@@ -50,7 +50,7 @@ async def begin_fork(
         agent=agent,
         labels=label_pairs(labels),
     )
-    return await _created(link, point, session_id or fresh_id())
+    return await _created(link, point, fork_id or fresh_id())
 
 
 async def _created(

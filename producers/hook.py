@@ -95,7 +95,7 @@ def _keep(told: bytes, at_us: int, url: str | None) -> None:
 
 
 def _give_up(error: BaseException) -> None:
-    """Not even the spool's own file of errors can be written: stderr, if somebody reads."""
+    """Tell stderr, if somebody reads: not even the spool's own file can be written."""
     try:  # noqa: SIM105 - contextlib is slow to load
         sys.stderr.write(f"foldline hook: {type(error).__name__}\n")
     except OSError:

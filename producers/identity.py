@@ -5,10 +5,10 @@ the same thing again says it under the same id, and the log answers DUPLICATE.
 """
 
 import time
-from collections.abc import Callable
 
 import uuid_utils
 
+from foldline.processors.clock import Clock, wall_clock
 from foldline.schemas.derived import derived_id
 
 __all__ = [
@@ -20,9 +20,6 @@ __all__ = [
     "wall_clock",
 ]
 
-Clock = Callable[[], int]
-"""Gives microseconds since 1970 UTC."""
-
 
 def fresh_id() -> str:
     """A new UUIDv7, in lower case."""
@@ -32,11 +29,6 @@ def fresh_id() -> str:
 def operation_id(session_id: str, call_id: str) -> str:
     """The operation_id of a call: the same in every attempt and every process."""
     return derived_id("operation", session_id, call_id)
-
-
-def wall_clock() -> int:
-    """Microseconds since 1970 UTC, by this machine's clock."""
-    return time.time_ns() // 1000
 
 
 def elapsed_clock_s() -> float:

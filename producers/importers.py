@@ -40,7 +40,7 @@ IMPORTERS: dict[str, Imports] = {
     CODEX: codex.import_file,
     OPENAI_AGENTS: openai_agents.import_file,
 }
-"""By the names of the formats."""
+"""The importers by the names of their formats."""
 
 
 def import_file(

@@ -26,7 +26,7 @@ CATCHING_UP_MAX = 8
 """How many files that were just opened are read towards their ends by turns; more wait."""
 
 RESTED_S = 900.0
-"""After how long without growth a file is let go."""
+"""How long a file may not grow before it is let go."""
 
 
 class Files:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from foldline.producers.appender import raise_refused
 from foldline.producers.prepare import Draft
-from foldline.producers.session import View
+from foldline.producers.session import SessionView
 from foldline.schemas.envelope import Envelope
 from foldline.schemas.events import KnownEvent
 from foldline.schemas.verdicts import Verdict
 
 
-class MirroredSession(View):
+class MirroredSession(SessionView):
     """Records facts. Nothing is refused for being odd: what is odd is named.
 
     The ids of the facts follow from their source, so that the same fact again is a

@@ -43,7 +43,7 @@ class ModelResponse:
 _Json = Mapping[str, Any]
 
 
-def from_openai(completion: _Json) -> ModelResponse:
+def from_openai(completion: Mapping[str, Any]) -> ModelResponse:
     """The first choice of an OpenAI-style chat completion, as parsed JSON."""
     choice = cast("_Json", (completion.get("choices") or [{}])[0])
     message = cast("_Json", choice.get("message") or {})
@@ -75,7 +75,7 @@ def from_openai(completion: _Json) -> ModelResponse:
     )
 
 
-def from_responses(response: _Json) -> ModelResponse:
+def from_responses(response: Mapping[str, Any]) -> ModelResponse:
     """A response of OpenAI's Responses API, as parsed JSON.
 
     Encrypted reasoning goes back to its model only where it was asked for: with
@@ -113,7 +113,7 @@ def _response_parts(
             return server_tool_blocks(item, model)
 
 
-def from_anthropic(message: _Json) -> ModelResponse:
+def from_anthropic(message: Mapping[str, Any]) -> ModelResponse:
     """An Anthropic-style message, as parsed JSON."""
     model = message.get("model")
     parts = [

@@ -43,7 +43,7 @@ class Question:
     answer_tokens: int
 
 
-Ask = Callable[[Question], Awaitable[ModelResponse]]
+AskForSummary = Callable[[Question], Awaitable[ModelResponse]]
 """The harness's own way to a model, without tools."""
 
 
@@ -59,7 +59,12 @@ class ModelSummariser:
     strategy = "model/1"
 
     def __init__(
-        self, ask: Ask, *, model: str, provider: str = "", room_tokens: int = ROOM_TOKENS
+        self,
+        ask: AskForSummary,
+        *,
+        model: str,
+        provider: str = "",
+        room_tokens: int = ROOM_TOKENS,
     ) -> None:
         """Make one.
 

@@ -158,7 +158,8 @@ class Counts:
     """Calls and results as the items hold them, whatever becomes of these.
 
     A call whose id is open is that call again. A result that closes none is a second
-    one if its id is ever called, else one without its call.
+    one if its id is ever called, also later in the file, else one without its call. The
+    log goes by the order: there a result before its call is one without it.
     """
 
     calls: int = 0

@@ -34,7 +34,7 @@ class Items:
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
         self.calls: dict[str, ToolCallRequested] = {}
-        """By call id."""
+        """Requests by call id."""
 
     def of(self, group: Group) -> Json:
         """The item that a group's facts tell.

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from foldline.errors import (
     AccessRefusedError,
@@ -48,8 +48,9 @@ from foldline.producers.overseen import (
     too_late,
 )
 from foldline.producers.oversight_positions import OversightPositions
-from foldline.producers.session import View
+from foldline.producers.session import SessionView
 from foldline.projections.oversight import Finding, Policy, Wanted, Watching
+from foldline.schemas.choices import CancelTarget
 from foldline.schemas.envelope import Actor
 from foldline.schemas.events import CancellationRequested
 from foldline.schemas.state import ENDED, MIRRORED, SessionState
@@ -85,7 +86,7 @@ class Overseer:
         mirrored: bool = False,
         on_session: Callable[[], object] = _nothing,
     ) -> None:
-        """Make ready.
+        """Judge sessions by these rules; `run` begins.
 
         Args:
             log: the log.
@@ -264,7 +265,7 @@ class Overseer:
             await view.close()
 
     async def _record(
-        self, view: View, state: SessionState, finding: Finding, wanted: Wanted
+        self, view: SessionView, state: SessionState, finding: Finding, wanted: Wanted
     ) -> Done:
         late = too_late(state, finding, wanted)
         if late:
@@ -272,9 +273,11 @@ class Overseer:
         event, event_id = wanted.event, wanted.event_id
         try:
             if isinstance(event, CancellationRequested):
-                target, target_id = event.target, event.target_id
                 await view.cancel(
-                    event.reason, target=target, target_id=target_id, event_id=event_id
+                    event.reason,
+                    target=cast("CancelTarget", event.target),  # or the log refuses it
+                    target_id=event.target_id,
+                    event_id=event_id,
                 )
             else:
                 await view.append(event, event_id=event_id)

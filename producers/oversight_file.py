@@ -47,10 +47,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 from foldline.errors import SettingsError
-from foldline.projections.oversight import CANCEL, NONE, SEVERITIES, STEER, Policy, Rule
+from foldline.projections.oversight import SEVERITIES, Action, Policy, Rule
 from foldline.projections.oversight_rules import (
     Budget,
     ForbiddenTool,
@@ -59,22 +59,25 @@ from foldline.projections.oversight_rules import (
     Reaction,
     RepeatedDenial,
 )
-from foldline.projections.steering import INTERRUPT, NEXT_TURN, ON_IDLE
+from foldline.schemas.choices import CancelTarget, SteeringMode
 
 Load = Callable[[str], Any]
 """Gives what `module:attribute` names."""
 
 DEFAULT_POLICY = "default"
 
+TEXT_MAX = 4_000
+"""The longest text in a rule, in characters: a message is told in every event it wants."""
+
 VERSION_MAX = 2**31 - 1
 """The highest version of a rule: an event has no room for a higher one."""
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    "action": (NONE, STEER, CANCEL),
-    "target": ("SESSION", "TURN", "CALL"),
+    "action": get_args(Action),
+    "target": get_args(CancelTarget),
     "severity": SEVERITIES,
-    "mode": (INTERRUPT, NEXT_TURN, ON_IDLE),
+    "mode": get_args(SteeringMode),
 }
 """What those fields of a reaction may be, in small letters too."""
 
@@ -88,7 +91,7 @@ _WANTED: Mapping[type, str] = {
 """What a field of each type wants."""
 
 _LEAST: Mapping[type, int] = {RepeatedDenial: 1, Loop: 2}
-"""From which `times` on a rule means something; once is no loop. All else is from 0 on."""
+"""The least `times` with which a rule means something: once is no loop; else 0."""
 
 _REACTION = frozenset(f.name for f in fields(Reaction))
 _LIMITS = frozenset(f.name for f in fields(Limits))
@@ -277,9 +280,9 @@ def _value(field: Field[Any], value: Any, *, least: int = 0) -> Any:
         if texts and all(isinstance(text, str) for text in texts):
             return tuple(texts)
         raise _MeaninglessError(_WANTED[tuple].format(field.name))
-    kind = next(
-        k for k in (bool, str, float, int) if k in (get_args(field.type) or (field.type,))
-    )
+    is_word = get_origin(field.type) is Literal
+    kinds = (str,) if is_word else get_args(field.type) or (field.type,)
+    kind = next(k for k in (bool, str, float, int) if k in kinds)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind in (int, float):
         fits = is_number and value >= least and (kind is float or isinstance(value, int))
@@ -287,4 +290,7 @@ def _value(field: Field[Any], value: Any, *, least: int = 0) -> Any:
         fits = isinstance(value, kind)
     if not fits:
         raise _MeaninglessError(_WANTED[kind].format(field.name, least))
+    if isinstance(value, str) and len(value) > TEXT_MAX:
+        problem = f"{field.name} has {len(value)} characters, and may have {TEXT_MAX}"
+        raise _MeaninglessError(problem)
     return value

@@ -1,41 +1,25 @@
 """How far a runner of policies came with each session, in a small file of its own.
 
-A position is written once everything that was wanted up to it is recorded. One that is
-lost only has the session judged again: what was wanted has the same ids.
+A position is written once everything that was wanted up to it is recorded.
 """
 
-import hashlib
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
-from foldline.places import make_private
 from foldline.projections.oversight import Policy
-
-_MAKE = """
-CREATE TABLE IF NOT EXISTS positions (
-    session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS begun (at INTEGER NOT NULL)
-"""
+from foldline.projections.positions_file import PositionsFile, path_in
 
 
-class OversightPositions:
-    """The positions of one set of rules in one log. For one thread at a time."""
+class OversightPositions(PositionsFile):
+    """The positions of one set of rules in one log."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """The positions in a file, which is made if there is none."""
-        make_private(path.parent)
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.executescript(_MAKE)
-        return cls(connection)
+    MAKE: ClassVar[str] = """
+        CREATE TABLE IF NOT EXISTS positions (
+            session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL
+        ) WITHOUT ROWID;
+        CREATE TABLE IF NOT EXISTS begun (at INTEGER NOT NULL)
+    """
 
     def begun_at(self, now: int) -> int:
         """The log time at which these rules were first in force; `now` if that is now."""
@@ -55,10 +39,6 @@ class OversightPositions:
             "INSERT OR REPLACE INTO positions VALUES (?, ?)", (session_id, seq)
         )
 
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
 
 def positions_path(folder: Path, *, log_url: str, rules: Sequence[Policy]) -> Path:
     """Where the positions of some rules are: one file for each log and set of rules.
@@ -66,9 +46,7 @@ def positions_path(folder: Path, *, log_url: str, rules: Sequence[Policy]) -> Pa
     Changed rules have positions of their own: sessions are judged anew by them, and what
     they want as before was recorded before.
     """
-    told = "\n".join([log_url, *map(_identity, rules)])
-    name = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return folder / "policies" / f"{name}.db"
+    return path_in(folder / "policies", log_url, *map(_identity, rules))
 
 
 def _identity(rule: Policy) -> str:

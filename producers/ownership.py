@@ -84,7 +84,7 @@ class Ownership:
 
     @property
     def actor(self) -> Actor:
-        """Whom this owner acts as: the session's agent."""
+        """The actor of this owner's events: the session's agent."""
         return self._actor
 
     def act_as(self, agent: str) -> None:

@@ -125,7 +125,7 @@ def still_holds(position: Position, path: Path) -> bool:
 
 
 def moved_to(position: Position, folder: Path) -> Path | None:
-    """Where in its folder a file is by now that was renamed.
+    """The place in its folder of a file that was renamed.
 
     None if it is not there, or nobody can tell: the folder may be gone, too.
     """

@@ -7,7 +7,7 @@ session and its ancestors, no other, and not more at once than `CHARACTERS_MAX`.
 from typing import Any
 
 from foldline.errors import BlobError
-from foldline.producers.session import View
+from foldline.producers.session import SessionView
 from foldline.producers.tools import Tool, ToolContext, ToolError
 from foldline.projections.calls import end_of
 from foldline.projections.context import text_blobs
@@ -43,7 +43,7 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-def read_event_tool(session: View) -> Tool:
+def read_event_tool(session: SessionView) -> Tool:
     """The tool, for this session; put it into its toolbox and declare it.
 
     Args:
@@ -77,7 +77,7 @@ def _number(
     return value
 
 
-async def _text_of(session: View, seq: int) -> str:
+async def _text_of(session: SessionView, seq: int) -> str:
     found = [r async for r in session.events(seq - 1, upto_seq=seq)]
     if not found:
         msg = f"this session has no event {seq}: its last is {(await session.state()).seq}"
@@ -95,7 +95,7 @@ async def _text_of(session: View, seq: int) -> str:
     return f"{text}\n[its result is event {result}]" if result else text
 
 
-async def _result_of(session: View, asked: Recorded) -> int:
+async def _result_of(session: SessionView, asked: Recorded) -> int:
     """The event that a call ended with; 0 where it is no call or has no end nearby."""
     request = asked.event
     if not isinstance(request, ToolCallRequested):

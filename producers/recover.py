@@ -110,7 +110,7 @@ class Recovery:
         *,
         leave_tools: bool = False,
     ) -> None:
-        """Make ready.
+        """Recover a session with these; `run` begins.
 
         Args:
             owner: the new owner.

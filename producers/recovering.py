@@ -39,7 +39,6 @@ from foldline.errors import (
 from foldline.faults import crash_point
 from foldline.processors.log import Log, SessionSummary
 from foldline.producers.client import Client
-from foldline.producers.owned import OwnedSession
 from foldline.producers.recovery_actions import (
     PARKED_ACTION,
     REOPENED,
@@ -53,6 +52,7 @@ from foldline.producers.recovery_actions import (
     Step,
     Sweep,
 )
+from foldline.producers.session import OwnedSession
 from foldline.producers.standing import Standings
 from foldline.producers.threads import is_told_to_stop
 from foldline.producers.tools import Toolbox
@@ -82,7 +82,7 @@ AT_ONCE_MAX = 16
 """How many sessions one of these has in its hands at the same time."""
 
 STUCK_MS = 1_800_000
-"""After so long without an event a running session with a living owner may be stuck."""
+"""How long a running session with a living owner is silent before it may be stuck."""
 
 STOP_WAITS_S = 10.0
 """How long a harness that was cancelled may go on before it is left to its end."""
@@ -97,9 +97,10 @@ _logger = logging.getLogger("foldline.recovery")
 
 
 class RecoveryWorker:
-    """Looks after the sessions of one log, several side by side. Not for two tasks.
+    """Looks after the sessions of one log, several side by side.
 
-    One that a harness is busy with, for hours perhaps, keeps no other one waiting.
+    A session that a harness is busy with, for hours perhaps, keeps no other one waiting.
+    Not to be shared between asyncio tasks.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class RecoveryWorker:
         tenant: str | None = None,
         stuck_ms: int = STUCK_MS,
     ) -> None:
-        """Make ready.
+        """Look after a log with these; `run` begins.
 
         Args:
             client: of the log.
@@ -197,7 +198,7 @@ class RecoveryWorker:
             await asyncio.wait(begun, timeout=LOOK_WAITS_S)
 
     async def _pass_on_stops(self, below: Sequence[SessionSummary], sweep: Sweep) -> None:
-        """Whoever should have told a subagent is gone, and its own owner does not know."""
+        """Pass stops on to subagents whose stopper died before telling them."""
         names = [summary.session_id for summary in below]
         for order in await asyncio.to_thread(orders_from_above, self._log, names):
             try:
@@ -351,7 +352,7 @@ class RecoveryWorker:
         )
         try:
             if answer == CANCEL:
-                await owned.cancel("a person answered CANCEL")
+                await owned.end_cancelled("a person answered CANCEL")
             await self._note(
                 sweep, state, [Step(REOPENED, detail=answer)], epoch=owned.epoch
             )

@@ -52,7 +52,7 @@ def anchors_of(rules: tuple[Rule, ...], *, exact_case: bool) -> Anchors:
 
 
 def _shortest(literals: Sequence[str]) -> list[str]:
-    """Of sorted literals those that begin with none of the others."""
+    """The literals, of sorted ones, that begin with none of the others."""
     kept: list[str] = []
     for literal in literals:
         if not kept or not literal.startswith(kept[-1]):

@@ -13,7 +13,7 @@ REPEAT_MAX = 20_000
 """The highest upper bound of a repetition."""
 
 WAYS_MAX = 10_000
-"""In so many ways may a pattern try one place of a text: a fraction of a millisecond."""
+"""How many ways a pattern may try at one place of a text: a fraction of a millisecond."""
 
 UNBOUNDED = "a repetition in its pattern has no upper bound: write {0,200} for *"
 TOO_HIGH = f"a repetition in its pattern goes beyond {REPEAT_MAX:,}"
@@ -46,7 +46,7 @@ def slow_in(pattern: str) -> str:
 
 
 def _ways(items: _Items, *, last: bool = False) -> int:
-    """In how many ways these may match one text, from one place on.
+    """How many ways these may match one text, from one place on.
 
     After what comes last nothing can fail, so it gives nothing back.
     """

@@ -16,7 +16,7 @@ NESTED_MAX = 4
 """How deep JSON inside strings of JSON is taken apart."""
 
 SHORT_CHARS = 32
-"""Of strings that are no longer than this, those without a secret are remembered."""
+"""The longest string that is remembered as one without a secret, in characters."""
 
 CLEAN_MAX = 4_096
 """How many of them."""

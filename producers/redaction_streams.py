@@ -21,7 +21,7 @@ TAIL_CHARS = 512
 """How much of a record is remembered, and how much of the next is looked at with it."""
 
 STREAMS_MAX = 1_024
-"""Of how many streams the last record is remembered, the latest ones."""
+"""How many streams, the latest ones, have their last record remembered."""
 
 _TOUCHING = frozenset(string.ascii_letters + string.digits + "_-+/=%:")
 

@@ -72,7 +72,7 @@ _BITS = tuple(n * math.log2(n) if n else 0.0 for n in range(JUDGED_MAX + 1))
 
 _DISTINCT_MIN = math.ceil(2**ENTROPY_MIN)
 _CERTAIN_DISTINCT_MIN = math.ceil(2**CERTAIN_ENTROPY_MIN)
-"""With fewer different letters a text never has so many bits per character."""
+"""The fewest different letters that can give a text so many bits per character."""
 
 
 def entropy(text: str) -> float:

@@ -29,7 +29,7 @@ ENCODED_MIN = 24
 """Shorter runs of base64, in characters, hide nothing that a rule would find."""
 
 ENCODED_MAX = 1024 * 1024
-"""Of a longer run of base64 or hex only so many characters are decoded."""
+"""How many characters of a run of base64 or hex are decoded at most."""
 
 CONTEXT_CHARS = 1024
 """So much text on both sides of an escape is decoded with it."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from foldline.producers.model import ModelResponse
-from foldline.producers.owned import OwnedSession
 from foldline.producers.prepare import Redacts, Said, blocks_of
 from foldline.producers.redaction_text import PLACEHOLDER
 from foldline.producers.replay_script import Script
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Toolbox
 from foldline.projections.context import Context
 from foldline.projections.recorded_steps import RecordedTurn
@@ -32,7 +32,7 @@ FORKED = "FORK"
 CONCEALED = "‹secret›"
 """What stands for any secret where two environments are compared."""
 
-Ask = Callable[[Context], Awaitable[ModelResponse]]
+AskModel = Callable[[Context], Awaitable[ModelResponse]]
 """Asks a model: a context in, its answer out."""
 
 
@@ -67,7 +67,7 @@ class Inputs(Protocol):
         """What opens each turn, in their order."""
         ...
 
-    def model(self, ask: Ask) -> Ask:
+    def model(self, ask: AskModel) -> AskModel:
         """What answers instead of the harness's own model; live, that model itself."""
         ...
 
@@ -102,7 +102,7 @@ class ReplayedInputs:
         """What opened each recorded turn."""
         return map(_opening, self._script.recording.turns)
 
-    def model(self, ask: Ask) -> Ask:
+    def model(self, ask: AskModel) -> AskModel:
         """What gives the recorded answers, in their order; `ask` is never called."""
         del ask
         return self._answer
@@ -160,7 +160,7 @@ class LiveInputs:
             if turn.seq > self._fork_seq:
                 yield _opening(turn)
 
-    def model(self, ask: Ask) -> Ask:
+    def model(self, ask: AskModel) -> AskModel:
         """The harness's own model."""
         return ask
 

@@ -7,9 +7,9 @@ and so are blobs. Nothing is ever written there.
 from collections.abc import Iterator, Sequence
 
 from foldline.errors import BlobError
-from foldline.processors.batch import Clock
 from foldline.processors.blobs import BlobStore
-from foldline.processors.log import Leases, Log, SessionSummary
+from foldline.processors.clock import Clock
+from foldline.processors.log import Leases, ListPlace, Log, SessionSummary
 from foldline.processors.memory_blobs import MemoryBlobs
 from foldline.processors.memory_log import MemoryLog
 from foldline.schemas.recorded import Append, Recorded
@@ -47,7 +47,7 @@ class ReplayLog:
 
     @property
     def url(self) -> str:
-        """That of a log in memory."""
+        """The URL of the in-memory log."""
         return self._own.url
 
     @property
@@ -94,10 +94,15 @@ class ReplayLog:
         return self._own.follow(session_id, after_seq=after_seq, timeout_ms=timeout_ms)
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """The sessions of this log."""
-        return self._own.sessions(tenant=tenant, status=status, limit=limit)
+        return self._own.sessions(tenant=tenant, status=status, limit=limit, before=before)
 
     def warm_up(self) -> None:
         """Do now what the first read would have to."""

@@ -55,7 +55,7 @@ class RecordedShaping:
         return await way.build()
 
     async def _own_ids(self) -> dict[str, str]:
-        """Of recorded events that the harness made again: the ids that they have here."""
+        """The ids that recorded events have here, where the harness made them again."""
         made = {_name_of(r.event): r.envelope.event_id for r in await self._owner.events()}
         return {
             recorded.envelope.event_id: made[name]

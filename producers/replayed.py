@@ -19,14 +19,13 @@ from foldline.producers.ending import End
 from foldline.producers.identity import fresh_id
 from foldline.producers.model import ModelResponse
 from foldline.producers.model_call import ModelCall
-from foldline.producers.owned import STEERING, OwnedSession
 from foldline.producers.ownership import Ownership
-from foldline.producers.prepare import Draft, blocks_of
+from foldline.producers.prepare import Draft, Said, blocks_of
 from foldline.producers.recovery_actions import RecoveryReport
 from foldline.producers.replay_calls import RecordedResults
 from foldline.producers.replay_script import Script
 from foldline.producers.replay_shaping import RecordedShaping
-from foldline.producers.session import Said
+from foldline.producers.session import STEERING, OwnedSession
 from foldline.producers.shaping import Shaping, Way
 from foldline.producers.tools import (
     Cancelled,
@@ -42,6 +41,7 @@ from foldline.projections.replay import Request, tools_difference
 from foldline.projections.request import Form
 from foldline.projections.steering import is_interrupted, pending_steering
 from foldline.schemas.blocks import Blocks
+from foldline.schemas.choices import TurnOutcome
 from foldline.schemas.events import (
     ModelCallCancelled,
     ModelCallFailed,
@@ -183,7 +183,7 @@ class ReplayedTurn(Turn):
             await self._script.give(self._owner, upto_seq=recorded.seq - 1)
         return await super().__aenter__()
 
-    async def end(self, outcome: str = "DONE", *, reason: str = "") -> None:
+    async def end(self, outcome: TurnOutcome = "DONE", *, reason: str = "") -> None:
         """End the turn, as it was ended."""
         await self._script.check_end(outcome)
         await super().end(outcome, reason=reason)

@@ -31,13 +31,13 @@ from foldline.processors.log import Log
 from foldline.producers.appender import raise_refused
 from foldline.producers.client import Client
 from foldline.producers.link import Stamp
-from foldline.producers.owned import OwnedSession
 from foldline.producers.prepare import Redacts
 from foldline.producers.redaction_file import redactor_for
 from foldline.producers.replay_inputs import Inputs, LiveInputs, ReplayedInputs
 from foldline.producers.replay_log import ReplayLog
 from foldline.producers.replay_script import NotGiven, RecordedTime, Script
 from foldline.producers.replayed import ReplayedSession
+from foldline.producers.session import OwnedSession
 from foldline.projections.context import text_blobs
 from foldline.projections.recording import Recording, recording_of
 from foldline.projections.replay import HARNESS, Divergence, kind_of
@@ -61,7 +61,7 @@ Harness = Callable[[OwnedSession, Inputs], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A recorded event and what it is to a replay (`foldline.projections.replay`)."""
+    """A recorded event and what it is to a replay: an input, an observation, ..."""
 
     seq: int
     type: str

@@ -1,400 +1,392 @@
-"""A session as everybody may use it: read, follow, say something, answer, steer.
+"""A session as its owner has it: turns, recovery, checkpoints, its end.
 
-A `View` claims nothing: any number of processes may hold one of the same session,
-beside its owner. `foldline.producers.owned` has the `Session` that can be forked besides.
+`Client.create` and `Client.take` give one. Only one owner at a time decides for a
+session; whoever takes it over fences this one, whose next decision raises FencedError.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from itertools import islice
+from collections.abc import Mapping
+from typing import Protocol
 
-from foldline.errors import (
-    AnswerRefusedError,
-    AppendRefusedError,
-    NotAPersonError,
-    SessionNotFoundError,
+from foldline.errors import SettingsError
+from foldline.producers.appender import Appender
+from foldline.producers.deciding import Deciding
+from foldline.producers.ending import End, end_session
+from foldline.producers.handing_off import hand_off
+from foldline.producers.history import History
+from foldline.producers.identity import elapsed_clock_s, fresh_id
+from foldline.producers.link import Link
+from foldline.producers.ownership import Ownership
+from foldline.producers.prepare import Said, blocks_of
+from foldline.producers.recover import Recovery
+from foldline.producers.recovery_actions import RecoveryReport
+from foldline.producers.shaping import NamedPolicy, Shaping
+from foldline.producers.stopping import pass_on_stop
+from foldline.producers.subagents import (
+    Assignment,
+    Children,
+    begin_subagent,
+    result_of_subagent,
+    settle_subagents,
 )
-from foldline.processors.lineage import (
-    Lineage,
-    joined_events,
-    joined_state,
-    lineage_of,
-)
-from foldline.processors.log import Log
-from foldline.producers.appender import Answers, Appender, Sent, raise_refused
-from foldline.producers.identity import derived_id, fresh_id
-from foldline.producers.link import Link, Stamp
-from foldline.producers.prepare import Draft, Said, blocks_of, check_edit
-from foldline.producers.stopping import pass_on_stop, stop_as_asked, stop_children
-from foldline.projections.answering import (
-    PERSON,
-    answered_request,
-    denied,
-    edit_problem,
-    granted,
-)
-from foldline.projections.operators import check_operator
-from foldline.projections.reading import is_taken_back
-from foldline.schemas.blocks import Blob
-from foldline.schemas.derived import steering_id
+from foldline.producers.summarisers import Summariser
+from foldline.producers.tools import PendingCall, Toolbox, ToolResult
+from foldline.producers.turn import Turn
+from foldline.producers.viewing import Viewing
+from foldline.projections.policy import ContextPolicy
+from foldline.projections.recovery import RecoveryPolicy
+from foldline.projections.steering import wants_turn
 from foldline.schemas.events import (
-    CancellationRequested,
-    GoalSet,
-    InputProvided,
-    KnownEvent,
-    Label,
-    LabelsSet,
-    SteeringReceived,
-    ToolOutcomeResolved,
-    UserFeedback,
+    SessionCancelled,
+    SessionCompleted,
+    SessionFailed,
+    SessionSuspended,
+    TurnStarted,
     UserMessage,
 )
-from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import PendingRequest, SessionState
-from foldline.schemas.verdicts import CLOSED, Verdict
+from foldline.schemas.state import SessionState
+from foldline.schemas.verdicts import Verdict
 
-READ_EVENTS = 256
-"""How many events one read of the log brings."""
+CLOSE_GRACE_S = 2.0
+"""How long closing a session waits for tools that were told to stop."""
+
+STEERING = "STEERING"
+"""The trigger of a turn that steering began."""
 
 
-class View:
-    """A view of a session. Everything that it appends is on the log when it returns."""
+class Forks(Protocol):
+    """Forks a session for the client that keeps the fork: `Client.fork`."""
+
+    async def __call__(
+        self,
+        session_id: str,
+        at_seq: int,
+        *,
+        agent: str | None = None,
+        fork_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        policy: NamedPolicy = None,
+        tenant: str | None = None,
+    ) -> "OwnedSession":
+        """Make a session that goes on from `at_seq` of this one's history, and own it."""
+        ...
+
+
+class SessionView(Viewing):
+    """A view of a session, which can be forked. Claims nothing."""
 
     def __init__(
-        self, link: Link, state: SessionState, *, appender: Appender | None = None
+        self,
+        link: Link,
+        state: SessionState,
+        *,
+        forks: Forks,
+        appender: Appender | None = None,
     ) -> None:
-        self.session_id = state.session_id
-        self.fork_seq = state.fork_seq
-        """The seq up to which the history is that of ancestors; 0 if it is no fork."""
-        self._lineage: Lineage | None = None
-        self._link = link
-        self._appender = appender or link.appender(state.session_id, state.seq)
+        super().__init__(link, state, appender=appender)
+        self._forks = forks
 
-    # --- reading ---------------------------------------------------------------------
-
-    async def events(
-        self, after_seq: int = 0, *, upto_seq: int | None = None
-    ) -> AsyncIterator[Recorded]:
-        """The events with after_seq < seq <= upto_seq, in order, up to the end.
-
-        Those of a fork begin with its ancestors', up to the fork point (`fork_seq`); each
-        says in its envelope whose it is.
-
-        Raises:
-            LineageError: an ancestor is not there as it was.
-        """
-        while True:
-            lineage = await self._joins(after_seq)
-            part = await self._link.read(
-                _read, self._link.log, lineage or self.session_id, after_seq, upto_seq
-            )
-            for recorded in part:
-                yield recorded
-            if len(part) < READ_EVENTS:
-                return
-            after_seq = part[-1].seq
-
-    async def state(self, at_seq: int | None = None) -> SessionState:
-        """The state at the head, or as it was at a seq.
-
-        Up to a fork point it is the state of the ancestor whose event that is.
-
-        Raises:
-            SessionNotFoundError: no such session, or no event of it at that seq.
-            LineageError: an ancestor is not there as it was.
-        """
-        log = self._link.log
-        lineage = None if at_seq is None else await self._joins(at_seq - 1)
-        if lineage is None or at_seq is None:
-            state = await self._link.read(log.state, self.session_id, at_seq=at_seq)
-        else:
-            state = await self._link.read(joined_state, log, lineage, at_seq)
-        if state is None:
-            raise SessionNotFoundError(self.session_id, log.url)
-        self._appender.saw(state.seq)
-        return state
-
-    async def follow(self, after_seq: int = 0) -> AsyncIterator[Recorded]:
-        """Every event after a seq, those that are still to come included; never ends."""
-        if after_seq < self.fork_seq:
-            async for recorded in self.events(after_seq, upto_seq=self.fork_seq):
-                after_seq = recorded.seq
-                yield recorded
-        while True:
-            for recorded in await self._link.follow(self.session_id, after_seq=after_seq):
-                after_seq = recorded.seq
-                yield recorded
-
-    async def _joins(self, after_seq: int) -> Lineage | None:
-        """The lineage, where a read from that seq on needs ancestors' events."""
-        if after_seq >= self.fork_seq:
-            return None
-        if self._lineage is None:
-            link = self._link
-            self._lineage = await link.read(lineage_of, link.log, self.session_id)
-        return self._lineage
-
-    async def is_taken_back(self, seq: int) -> bool:
-        """Whether what stands at a seq was retracted, replaced or rewound since."""
-        return await self._link.read(is_taken_back, self._link.log, self.session_id, seq)
-
-    async def blob(self, blob: Blob) -> bytes:
-        """The bytes of a body that was too large for its event."""
-        return await self._link.read(self._link.log.blobs.get, blob.sha256)
-
-    async def store(self, data: bytes, *, media_type: str) -> Blob:
-        """Keep bytes (an image, a file) and give what a block names them by."""
-        sha256 = await self._link.read(self._link.log.blobs.put, data)
-        return Blob(sha256=sha256, size=len(data), media_type=media_type)
-
-    # --- saying something ------------------------------------------------------------
-
-    async def append(
+    async def fork(
         self,
-        event: KnownEvent,
+        at_seq: int,
         *,
-        expected_seq: int | None = None,
-        requires: tuple[str, ...] = (),
-        event_id: str | None = None,
-    ) -> Verdict:
-        """Record one event of a type that anybody may append.
+        agent: str | None = None,
+        fork_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        policy: NamedPolicy = None,
+    ) -> "OwnedSession":
+        """Make a session that goes on from `at_seq` of this history, and own it.
 
-        Raises:
-            AppendRefusedError: it is not recorded; `verdict` says why.
-            AnswerRefusedError: it answers a request for a person, who has none of the
-                roles that it is for (FOLDLINE_OPERATOR_ROLES), or edits a secret in.
-            LogUnavailableError: the log gave no answer; the same again, with the same
-                `event_id`, is recorded once.
-        """
-        await self._check_roles(event)
-        check_edit(event, self._link.preparer.redactor)
-        draft = self._external(
-            event, expected_seq=expected_seq, requires=requires, event_id=event_id
-        )
-        return (await self._send([draft]))[0].verdict
-
-    async def _check_roles(self, event: KnownEvent) -> None:
-        """Of what answers a person's request only: nothing else is worth a thread."""
-        link = self._link
-        roles = link.settings.roles_of_operator
-        if roles and answered_request(event):
-            await link.read(check_operator, link.log, self.session_id, event, roles=roles)
-
-    async def message(self, said: Said, *, idempotency_key: str | None = None) -> str:
-        """A person says something to the agent. Gives the message's id."""
-        event_id = self._keyed("message", idempotency_key)
-        event = UserMessage(message_id=event_id, blocks=blocks_of(said))
-        await self.append(event, event_id=event_id)
-        return event_id
-
-    async def steer(
-        self,
-        said: Said,
-        *,
-        mode: str = "INTERRUPT",
-        idempotency_key: str | None = None,
-    ) -> str:
-        """Steer the agent: INTERRUPT now, at the NEXT_TURN, or ON_IDLE.
-
-        It stays pending until it was put before the model, also across a crash, or until
-        it is said to have expired. The same key again is the same steering. Gives its
-        event id.
-
-        Raises:
-            AppendRefusedError: CLOSED, the session ended first; LIMIT, too much is pending.
-        """
-        key = idempotency_key
-        event_id = fresh_id() if key is None else steering_id(self.session_id, key)
-        event = SteeringReceived(
-            mode=mode, idempotency_key=idempotency_key, blocks=blocks_of(said)
-        )
-        await self.append(event, event_id=event_id)
-        return event_id
-
-    async def grant(
-        self,
-        request_id: str,
-        *,
-        args_hash: str | None = None,
-        scope: str = "CALL",
-        edited_arguments: str | None = None,
-    ) -> Verdict:
-        """Grant what was asked for: for this CALL, this TURN or the whole SESSION.
+        This session is not touched. See `Client.fork` for what goes on and what does not.
 
         Args:
-            request_id: of a pending request (`state().requests`).
-            args_hash: of the arguments that the person saw, where somebody showed them.
-            scope: how far the grant goes, for calls of the same tool.
-            edited_arguments: a JSON object to run this call with instead of the model's.
+            at_seq: the seq of the last event that both have, from 1: never a place in
+                a list that is shown.
+            agent: the fork's agent; this session's where not given.
+            fork_id: the fork's session id.
+            labels: labels of the fork.
+            policy: how small its contexts are kept; as this session's, where not given.
 
         Raises:
-            NotAPersonError: this client's actor is none.
-            AnswerRefusedError: it is for other arguments, or for other roles; or these
-                cannot be edited in, as they hold a secret perhaps.
-            AppendRefusedError: nothing waits under this id (any more), or it expired.
+            ForkPointError: the history has no event at that seq.
+            LineageError: this is a fork, and an ancestor is not there as it was.
+            SessionExistsError: a session of the id `fork_id` is there.
         """
-        request = await self._asked(request_id)
-        if args_hash is not None and args_hash != request.args_hash:
-            seen = f"it is for arguments {request.args_hash!r}, not {args_hash!r}"
-            raise AnswerRefusedError(request_id, seen, "look at it again")
-        if edited_arguments is not None:
-            problem = edit_problem(edited_arguments, scope=scope, request=request)
-            if problem:
-                raise AnswerRefusedError(request_id, problem, "edit them again")
-        return await self.append(
-            granted(request, grant_id=fresh_id(), scope=scope, edited=edited_arguments)
+        return await self._forks(
+            self.session_id,
+            at_seq,
+            agent=agent,
+            fork_id=fork_id,
+            labels=labels,
+            policy=self._policy_of_fork(policy),
+            tenant=self._link.tenant,
         )
 
-    async def deny(
+    def _policy_of_fork(self, policy: NamedPolicy) -> NamedPolicy:
+        """The policy to give a fork; where none is, its history says it."""
+        return policy
+
+
+class OwnedSession(Deciding, SessionView):
+    """A session that this client owns, until it is closed or fenced."""
+
+    def __init__(
         self,
-        request_id: str,
-        feedback: Said = (),
+        link: Link,
+        state: SessionState,
         *,
-        may_request_again: bool = False,
-    ) -> Verdict:
-        """Deny what was asked for; the model is told, with the feedback.
+        forks: Forks,
+        children: "Children[OwnedSession]",
+        appender: Appender,
+        claim: Verdict,
+        policy: NamedPolicy = None,
+    ) -> None:
+        SessionView.__init__(self, link, state, forks=forks, appender=appender)
+        self._children = children
+        self._owner = Ownership(
+            link,
+            state.session_id,
+            agent=state.agent,
+            appender=appender,
+            claim=claim,
+        )
+        self._shaping = Shaping(self._owner, History(self._owner), policy=policy)
+        self._closed = False
 
-        Raises:
-            NotAPersonError: this client's actor is none.
-            AppendRefusedError: nothing waits under this id (any more), or it expired.
-        """
-        request = await self._asked(request_id)
-        blocks = blocks_of(feedback)
-        return await self.append(
-            denied(request, feedback=blocks, may_request_again=may_request_again)
+    @property
+    def is_over(self) -> bool:
+        """Whether this client decides nothing any more here: suspended, ended, closed."""
+        return self._closed or self._owner.over
+
+    @property
+    def context_policy(self) -> ContextPolicy:
+        """How small contexts are kept in this session, where a turn says nothing else."""
+        return self._shaping.policy
+
+    @property
+    def over_budget_tokens(self) -> int:
+        """How far the last context was above its budget, and could not be made smaller."""
+        return self._shaping.over_tokens
+
+    def _policy_of_fork(self, policy: NamedPolicy) -> NamedPolicy:
+        return self._shaping.given if policy is None else policy
+
+    def summarise_by(self, summariser: Summariser) -> None:
+        """Who makes the summaries of this session from here on, in this process."""
+        self._shaping.summariser = summariser
+
+    # --- turns -----------------------------------------------------------------------
+
+    def turn(self, said: Said = (), *, trigger: str = "") -> Turn:
+        """Begin a turn with what a person said, or with another trigger (SCHEDULE, ...)."""
+        turn_id = fresh_id()
+        blocks = blocks_of(said)
+        started = TurnStarted(trigger=trigger or ("USER" if blocks else "HARNESS"))
+        opening = [self._owner.draft(started, turn_id=turn_id)]
+        if blocks:
+            message = UserMessage(message_id=fresh_id(), blocks=blocks)
+            opening.append(self._external(message, turn_id=turn_id))
+        return Turn(
+            self._owner,
+            self._shaping,
+            turn_id=turn_id,
+            opening=opening,
         )
 
-    async def answer(self, request_id: str, said: Said) -> Verdict:
-        """Answer what the agent asked a person.
+    async def steered_turn(self, *, wait_s: float = 0.0) -> Turn | None:
+        """Begin the turn that somebody's steering asks for, where none is open.
+
+        INTERRUPT and ON_IDLE begin one; NEXT_TURN waits for one that something else
+        begins. To be entered; its first context shows what is pending.
+
+        Args:
+            wait_s: how long to wait for some; an agent that is idle waits here.
+        """
+        until_s = elapsed_clock_s() + wait_s
+        while True:
+            state = await self._owner.state()
+            if wants_turn(state):
+                return self.turn(trigger=STEERING)
+            if elapsed_clock_s() >= until_s or state.turn is not None or state.ended:
+                return None
+            await self._link.follow(self.session_id, after_seq=state.seq)
+
+    async def resume_turn(self) -> Turn:
+        """Go on with the turn that is open: after `take` and `recover`.
 
         Raises:
-            NotAPersonError: this client's actor is none.
-            AppendRefusedError: nothing waits under this id (any more), or it expired.
+            SettingsError: no turn is open; begin one.
         """
-        self._check_person(request_id)
-        event = InputProvided(request_id=request_id, blocks=blocks_of(said))
-        return await self.append(event)
-
-    async def _asked(self, request_id: str) -> PendingRequest:
-        """The request that a person answers here; what waits no more the log refuses."""
-        self._check_person(request_id)
-        request = (await self.state()).requests.get(request_id)
-        return request or PendingRequest(request_id, "", "", "", "", 0)
-
-    def _check_person(self, request_id: str) -> None:
-        actor = self._link.actor
-        if actor.kind != PERSON:
-            raise NotAPersonError(request_id, actor.kind, actor.id)
-
-    async def resolve(
-        self, call_id: str, outcome: str, *, evidence: Said = (), output: Said = ()
-    ) -> Verdict:
-        """Say how a call ended that nobody saw end: COMPLETED, FAILED or NOT_EXECUTED.
-
-        A question that recovery asked about it is answered with it.
-        """
-        state = await self.state()
-        call = state.calls.get(call_id)
-        attempt = call.attempt if call else 1
-        resolved = ToolOutcomeResolved(
-            call_id=call_id,
-            attempt=attempt,
-            outcome=outcome,
-            resolver=f"{self._link.actor.kind}:{self._link.actor.id}",
-            evidence=blocks_of(evidence),
-            output=blocks_of(output),
+        state = await self._owner.state()
+        if state.turn is None:
+            raise SettingsError("resume_turn", self.session_id, "no turn is open")
+        return Turn(
+            self._owner,
+            self._shaping,
+            turn_id=state.turn.turn_id,
         )
-        return (await self._send([self._external(resolved)]))[0].verdict
 
-    async def feedback(
-        self, target: str, said: Said = (), *, score: float | None = None
-    ) -> Verdict:
-        """Judge something: an event, a message or a call, by its id."""
-        event = UserFeedback(target=target, score=score, blocks=blocks_of(said))
-        return await self.append(event)
-
-    async def set_goal(self, said: Said) -> Verdict:
-        """Say what the session is to reach."""
-        return await self.append(GoalSet(blocks=blocks_of(said)))
-
-    async def label(self, **labels: str) -> Verdict:
-        """Set the session's labels: the whole set."""
-        pairs = tuple(Label(key=key, value=labels[key]) for key in sorted(labels))
-        return await self.append(LabelsSet(labels=pairs))
-
-    async def cancel(
+    async def recover(
         self,
-        reason: str = "",
+        toolbox: Toolbox,
         *,
-        target: str = "SESSION",
-        target_id: str | None = None,
-        event_id: str | None = None,
-    ) -> Verdict:
-        """Ask the owner to stop: the SESSION, the open TURN, or one CALL.
+        policy: RecoveryPolicy | None = None,
+        leave_tools: bool = False,
+    ) -> RecoveryReport:
+        """Settle what the last owner left open, and say what is left to do.
 
-        Subagents that it is about, and theirs, are asked as well, wherever they run. The
-        same again, with the same `event_id`, is recorded once.
+        From the leaves up: calls of subagents that have ended are completed first. A
+        subagent whose parent has ended meanwhile is itself asked to stop.
 
-        Raises:
-            AppendRefusedError: CLOSED, the session ended before. Subagents that it has
-                left behind are asked all the same.
+        Args:
+            toolbox: the tools of this process.
+            policy: how often to go on without a person.
+            leave_tools: leave what may be repeated, or asked about, to a process that
+                has the tool, if this one has not; otherwise its outcome is unknown.
         """
-        event = CancellationRequested(target=target, target_id=target_id, reason=reason)
-        try:
-            verdict = await self.append(event, event_id=event_id)
-        except AppendRefusedError as error:
-            if error.verdict.kind == CLOSED and target == "SESSION":
-                await stop_children(self._link, self._link.actor, await self.state())
-            raise
-        await stop_as_asked(self._link, self._link.actor, await self.state())
+        await pass_on_stop(self._link, self._owner.actor, self.session_id)
+        await settle_subagents(self._owner)
+        recovery = Recovery(
+            self._owner, toolbox, policy or RecoveryPolicy(), leave_tools=leave_tools
+        )
+        return await recovery.run()
+
+    # --- the plain verbs -------------------------------------------------------------
+
+    async def suspend(self, reason: str = "") -> Verdict:
+        """Rest until somebody takes the session; an open turn stays open."""
+        verdict = await self.append(SessionSuspended(reason=reason))
+        await self._let_go()
         return verdict
 
-    async def pass_on_stop(self) -> None:
-        """Ask this subagent to stop where a session above it was asked to, or has ended.
-
-        For whoever finds that the one who should have told it is gone.
-        """
-        await pass_on_stop(self._link, self._link.actor, self.session_id)
-
-    async def close(self) -> None:
-        """Wait for what is under way."""
-        await self._appender.drained()
-
-    # --- how it is sent --------------------------------------------------------------
-
-    def _external(
+    async def subagent(
         self,
-        event: KnownEvent,
+        call: PendingCall,
         *,
-        turn_id: str | None = None,
-        event_id: str | None = None,
-        expected_seq: int | None = None,
-        requires: tuple[str, ...] = (),
-    ) -> Draft:
-        return self._link.draft(
-            self.session_id,
-            event,
-            Stamp(self._link.actor, turn_id=turn_id),
-            event_id=event_id,
-            expected_seq=expected_seq,
-            requires=requires,
+        agent: str,
+        goal: Said = (),
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        labels: Mapping[str, str] | None = None,
+        policy: NamedPolicy = None,
+    ) -> "OwnedSession":
+        """Begin, or go on with, a session of another agent that works on a call.
+
+        It is this client's to run: turns, tools, `complete` with the answer. Its id
+        follows from the call, so that the same again after a crash is the same child.
+        `subagent_result` then gives what the call came to. It may outlive the turn.
+
+        Args:
+            call: that the model asked for, and that has not run.
+            agent: the child's agent.
+            goal: what it is to reach.
+            instructions: its instructions.
+            tools: its tools.
+            labels: its labels.
+            policy: how small its contexts are kept; as this session's, where not given.
+
+        Raises:
+            SubagentEndedError: it was begun before, and has ended.
+            LiveOwnerError: it was begun before, and is at work in some process.
+            AppendRefusedError: the call may not begin: it waits for permission, say.
+        """
+        kept_by = await self._shaping.chosen() if policy is None else policy
+        assignment = Assignment(agent, goal, instructions, tools, labels, kept_by)
+        return await begin_subagent(self._owner, self._children, call, assignment)
+
+    async def subagent_result(self, call: PendingCall) -> ToolResult:
+        """Wait for the end of the child that works on a call, in whatever process.
+
+        A stop of the call, the turn or the session is handed on to it. Steering that
+        interrupts ends the waiting, not the child: the call is then `Backgrounded`.
+
+        Raises:
+            SessionNotFoundError: no child works on it.
+            FencedError: another owner has this session.
+        """
+        return await result_of_subagent(self._owner, call)
+
+    async def settle_subagents(self) -> list[str]:
+        """Complete the calls of subagents that have ended; gives the ids of the others."""
+        return await settle_subagents(self._owner)
+
+    async def hand_off(
+        self,
+        to_agent: str,
+        *,
+        call_id: str | None = None,
+        instructions: Said = (),
+        tools: Toolbox | None = None,
+        said: Said = (),
+    ) -> Verdict:
+        """Have another agent go on with this session; the owner stays the same.
+
+        One batch: HandedOff, and the instructions and tools of who takes over. With a
+        `call_id` the same again is recorded once.
+
+        Args:
+            to_agent: who goes on.
+            call_id: the call that asked for it; its result is recorded as any other.
+            instructions: in force from here on.
+            tools: in force from here on; those of before where not given.
+            said: why, or what is to be done, for who reads the log.
+        """
+        return await hand_off(
+            self._owner,
+            to_agent,
+            call_id=call_id,
+            instructions=instructions,
+            tools=tools,
+            said=said,
         )
 
-    def _keyed(self, kind: str, key: str | None) -> str:
-        """An event id that follows from a key, so that a repeat is a duplicate."""
-        return fresh_id() if key is None else derived_id(kind, self.session_id, key)
+    async def complete(
+        self, outcome: str = "DONE", said: Said = (), *, expire_steering: str = ""
+    ) -> Verdict:
+        """The session reached its end, and has taken in all that was said to it.
 
-    async def _send(self, drafts: Sequence[Draft]) -> tuple[Sent, ...]:
-        answers: Answers = await asyncio.shield(self._appender.submit(drafts))
-        raise_refused(answers)
-        return answers
+        Args:
+            outcome: how it ended.
+            said: its answer.
+            expire_steering: why steering that is pending will not be applied.
 
+        Raises:
+            PendingSteeringError: some is, and no reason is given: it came in time, and
+                is to be taken up (`steered_turn`; where it is all for the NEXT_TURN that
+                gives None: begin one). What comes later is told CLOSED.
+        """
+        ended = SessionCompleted(outcome=outcome, blocks=blocks_of(said))
+        return await self._end(ended, expire=expire_steering)
 
-def _read(
-    log: Log, whose: Lineage | str, after_seq: int, upto_seq: int | None
-) -> list[Recorded]:
-    if isinstance(whose, Lineage):
-        events = joined_events(log, whose, after_seq=after_seq, upto_seq=upto_seq)
-    else:
-        events = log.events(whose, after_seq=after_seq, upto_seq=upto_seq)
-    return list(islice(events, READ_EVENTS))
+    async def fail(self, error_type: str, said: Said = ()) -> Verdict:
+        """The session ended in an error; steering that is pending expires by it."""
+        failed = SessionFailed(error_type=error_type, blocks=blocks_of(said))
+        return await self._end(failed, expire=f"the session failed: {error_type}")
+
+    async def end_cancelled(
+        self, reason: str = "", *, event_id: str | None = None
+    ) -> Verdict:
+        """End the session as cancelled; `cancel` only asks for that, as anybody may."""
+        ended = SessionCancelled(reason=reason)
+        expire = "the session was cancelled"
+        return await self._end(ended, expire=expire, event_id=event_id)
+
+    async def close(self) -> None:
+        """Stop what can be stopped, record what came of it, and give the lease up."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._owner.settle(timeout_s=CLOSE_GRACE_S)
+        finally:
+            await self._link.read(self._link.keeper.release, self.session_id)
+
+    # --- what these share ------------------------------------------------------------
+
+    async def _end(self, end: End, *, expire: str, event_id: str | None = None) -> Verdict:
+        verdict = await end_session(self._owner, end, expire=expire, event_id=event_id)
+        await self._let_go()
+        return verdict
+
+    async def _let_go(self) -> None:
+        """What ended or suspended the session leaves it to whoever claims it next."""
+        await self._owner.rest()

@@ -104,6 +104,7 @@ class Shaping:
         self._reader: Reader = ANYBODY
         self._seen_seq: int | None = None
         self._calibrating = Calibrating()
+        self._loads = False
         self._told_over = False
         self._told_policy = ""
         self._taking = Taking()
@@ -200,17 +201,38 @@ class Shaping:
 
     async def _next(self, context: Context, policy: ContextPolicy) -> Step | None:
         """The next step; where bytes say already that there is none, nothing is counted."""
-        if not self._counter.loaded and policy.sections == NO_SECTIONS:
-            budget, most = policy.budget_tokens, BytesAsTokens(LEAST_BYTES_PER_TOKEN)
-            small = budget == NO_LIMIT or self._total(context, most) <= budget
-            if small and await self._planned(context, policy, BytesAsTokens()) is None:
-                return None
+        guess = not self._counter.loaded and policy.sections == NO_SECTIONS
+        if (
+            guess
+            and await self._planned(context, policy, BytesAsTokens()) is None
+            and (self._surely_within(context, policy) or self._is_first_of_taken())
+        ):
+            return None
         counter = await self._loaded()
         policy = await self._owner.link.read(self._as_counted, policy, counter)
         step = await self._planned(context, policy, counter)
         if step is None:
             self._tell_if_over(context, policy, counter)
         return step
+
+    def _surely_within(self, context: Context, policy: ContextPolicy) -> bool:
+        """Whether no count can find the context above its budget."""
+        most = BytesAsTokens(LEAST_BYTES_PER_TOKEN)
+        budget = policy.budget_tokens
+        return budget == NO_LIMIT or self._total(context, most) <= budget
+
+    def _is_first_of_taken(self) -> bool:
+        """Whether a guess will do: for the first context of a session taken over.
+
+        Its owner before kept it within the budget by a count. A vocabulary takes a second
+        to load, ten times as long as the rest of a wake: it is loaded meanwhile, and the
+        next context is counted.
+        """
+        if self._loads or self._owner.epoch == 1:
+            return False
+        self._loads = True
+        self._owner.link.readers.submit(self._counter.load)
+        return True
 
     async def _planned(
         self, context: Context, policy: ContextPolicy, counter: TokenCounter

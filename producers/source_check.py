@@ -20,9 +20,9 @@ from typing import Any, cast
 
 from foldline.processors.anomalies import MISSING_PARENT_ID
 from foldline.processors.blobs import BlobStore
+from foldline.processors.clock import wall_clock
 from foldline.processors.log import Log
 from foldline.processors.memory_log import MemoryLog
-from foldline.producers.identity import wall_clock
 from foldline.producers.importers import IMPORTERS
 from foldline.producers.source_bodies import Bodies
 from foldline.producers.source_groups import Group, Grouped, grouped

@@ -32,7 +32,7 @@ EXPORTERS: dict[str, Exporter] = {
     CODEX: codex_export.records,
     OPENAI_AGENTS: openai_agents_export.items,
 }
-"""By the names of the formats that have a way back."""
+"""The exporters by the names of the formats that have a way back."""
 
 DOCUMENTS: frozenset[str] = frozenset({OPENAI_AGENTS})
 """Formats that are one list of records, not a line for each."""

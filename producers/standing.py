@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from foldline.schemas.state import SessionState
 
 REMEMBERED_MAX = 100_000
-"""Of how many sessions it is remembered since when they stand still."""
+"""How many stalled sessions are remembered."""
 
 
 @dataclass(slots=True)

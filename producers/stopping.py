@@ -4,7 +4,7 @@ A child is asked as anybody asks a session to stop: in its own log, where whoeve
 sees it, in whatever process. Who sends it does so again without harm: the id of the
 request follows from the one that it stems from.
 
-1. Who asks for a stop walks down from there at once (`View.cancel`; over HTTP
+1. Who asks for a stop walks down from there at once (`SessionView.cancel`; over HTTP
    `foldline.projections.service_cancelling`).
 2. The owner of each session does the same when it notices one: whoever asked may be dead.
 3. A child that is made after that is asked as soon as it is there.

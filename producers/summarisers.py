@@ -19,7 +19,7 @@ from foldline.projections.token_count import TokenCounter
 from foldline.schemas.blocks import Blocks, text_block
 
 ANSWER_SHARE = 0.25
-"""Of a summary's room, what facts leave to what a summariser says, however many."""
+"""The share of a summary's room that facts, however many, leave to a summariser."""
 
 
 class OpenModelCall(Protocol):

@@ -12,7 +12,7 @@ from foldline.errors import (
     UncertainAppendError,
 )
 from foldline.faults import crash_point
-from foldline.producers.appender import Answers, Sent, raise_refused
+from foldline.producers.appender import Answers, raise_refused
 from foldline.producers.calls import open_calls
 from foldline.producers.identity import fresh_id
 from foldline.producers.model_call import ModelCall
@@ -31,6 +31,7 @@ from foldline.projections.recorded_steps import COMPACTION
 from foldline.projections.render_anthropic import Caching
 from foldline.projections.request import Form
 from foldline.projections.steering import asked_to_stop, due_steering, reason_of
+from foldline.schemas.choices import TurnOutcome
 from foldline.schemas.events import (
     KnownEvent,
     ModelCallStarted,
@@ -39,7 +40,7 @@ from foldline.schemas.events import (
     TurnEnded,
 )
 from foldline.schemas.state import SessionState
-from foldline.schemas.verdicts import CONFLICT
+from foldline.schemas.verdicts import CONFLICT, Verdict
 
 FREEZE_TRIES_MAX = 16
 """How often a context is built anew because somebody appended before it was frozen."""
@@ -113,7 +114,7 @@ class Turn:
         """Whether somebody asked for this turn, or the session, to be cancelled."""
         return bool(self._cancelled)
 
-    async def end(self, outcome: str = "DONE", *, reason: str = "") -> None:
+    async def end(self, outcome: TurnOutcome = "DONE", *, reason: str = "") -> None:
         """End the turn: DONE, ABORTED, FAILED or LIMIT.
 
         Raises:
@@ -287,7 +288,7 @@ class Turn:
             context: what the model is shown; not recorded where it is not given.
             model: whom to ask.
             provider: who serves it; default: whose format it is.
-            format: one of `foldline.projections.render.FORMATS`; empty: the harness
+            format: one of `foldline.models.FORMATS`; empty: the harness
                 renders the context by itself, and what it adds is its own.
             parameters: the rest of the request.
             caching: breakpoints for Anthropic's cache of prompts.
@@ -326,7 +327,7 @@ class Turn:
         calls: Sequence[PendingCall],
         toolbox: Toolbox,
         *,
-        approval_wait_s: float | None = None,
+        approval_wait_ms: int | None = None,
         approval_expires_ms: int | None = None,
         policy: ApprovalPolicy | None = None,
         limits: ApprovalLimits | None = None,
@@ -338,8 +339,8 @@ class Turn:
         Args:
             calls: as `ModelCall.complete` or `open_calls` gave them.
             toolbox: the tools; a call of another name is answered as invalid.
-            approval_wait_s: how long to wait for a person before a call is `Waiting`;
-                the setting `approval_wait_ms` where not given.
+            approval_wait_ms: how long to wait for a person before a call is `Waiting`;
+                the setting of this name where not given.
             approval_expires_ms: when a request for permission expires, in log time.
             policy: decides which calls may run, may not, or need a person; what it
                 leaves open `Tool.approval` decides.
@@ -351,13 +352,16 @@ class Turn:
             LogUnavailableError: something could not be recorded. The same call again
                 records what is left, and runs nothing twice.
         """
-        wait_ms = self._owner.link.settings.approval_wait_ms
-        wait_s = wait_ms / 1000 if approval_wait_s is None else approval_wait_s
+        wait_ms = approval_wait_ms
+        if wait_ms is None:
+            wait_ms = self._owner.link.settings.approval_wait_ms
         run = ToolRun(
             self._owner,
             turn_id=self.turn_id,
             toolbox=toolbox,
-            asking=Asking(wait_s, approval_expires_ms, policy, limits or ApprovalLimits()),
+            asking=Asking(
+                wait_ms / 1000, approval_expires_ms, policy, limits or ApprovalLimits()
+            ),
         )
         results = await run.results(calls)
         self.interrupted = run.interrupted
@@ -370,9 +374,9 @@ class Turn:
         owner = self._owner
         await stop_as_asked(owner.link, owner.actor, await owner.state())
 
-    async def append(self, *events: KnownEvent) -> tuple[Sent, ...]:
+    async def append(self, *events: KnownEvent) -> list[Verdict]:
         """Record events of the owner in this turn (a plan, an observation)."""
-        return await self._decide(*events)
+        return [sent.verdict for sent in await self._decide(*events)]
 
     async def _decide(self, *events: KnownEvent) -> Answers:
         return await self._owner.decide(

@@ -29,7 +29,7 @@ class Waiters:
         """The seq of the last grant that reaches further than its call; 0 for none."""
 
     def listen(self, request_id: str, *, call_id: str) -> asyncio.Future[Answer]:
-        """From here on no answer to a call's request is missed."""
+        """Listen for the answer to a call's request: from here on none is missed."""
         future = self._asked.get(request_id)
         if future is None:
             future = asyncio.get_running_loop().create_future()

@@ -15,7 +15,7 @@ _GOES_ON = 0x0080_8080_8080_8080
 
 _EIGHT_BYTES_FROM = 1 << 48
 _EIGHT_BYTES_TO = 1 << 55
-"""Which numbers take eight bytes: times in microseconds do until the year 3111."""
+"""The numbers that take eight bytes: times in microseconds do until the year 3111."""
 
 
 _SMALL = tuple(bytes((number << 1,)) for number in range(1 << 6))

@@ -48,7 +48,7 @@ FRAME_BYTES = 5
 """The size of a frame's prefix."""
 
 READERS_KEPT = 256
-"""Of how many schemas a process keeps how they are read, whatever logs it has open."""
+"""How many readers of schemas a process keeps, whatever logs it has open."""
 
 MAGIC = 0
 _ID_BYTES = 36

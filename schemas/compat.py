@@ -118,7 +118,7 @@ def _is_newest(schemas: list[tuple[str, AvroSchema]], model: AvroSchema) -> bool
 
 
 def broken_shape(name: str, schema: AvroSchema) -> list[Problem]:
-    """Where a schema has not the shape that the codec needs."""
+    """The places where a schema has not the shape that the codec needs."""
     is_event = name not in NO_EVENTS
     found = misshapen(schema, is_event=is_event)
     return [Problem(name, field, reason) for field, reason in found]

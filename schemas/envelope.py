@@ -1,4 +1,4 @@
-"""The envelope: the same first fields in every event, filled in two steps.
+"""The envelope: the same first fields in every event, filled in two steps. Pure.
 
 A writer fills what it knows. Admission fills `seq`, `recorded_at`, `rules_version` and
 `prev_hash`. In Avro the envelope is one contiguous run of fields whose last is

@@ -1,4 +1,4 @@
-"""Every event: what people edit. The frozen Avro schemas are made from this file.
+"""Every event: what people edit; the frozen Avro schemas are made from it. Pure.
 
 Conventions, fixed for ever:
 

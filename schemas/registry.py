@@ -19,7 +19,10 @@ from foldline.schemas.events import EVENT_TYPES
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """One row of a registry. `fingerprint` is the SHA-256 of `text`."""
+    """One row of a registry. `fingerprint` is the SHA-256 of `text`.
+
+    What a damaged file holds in their place may be anything: look at `intact` first.
+    """
 
     schema_id: int
     name: str
@@ -30,7 +33,8 @@ class StoredSchema:
     @property
     def intact(self) -> bool:
         """Whether the text is the one that was stored."""
-        return fingerprint_of(self.text) == self.fingerprint
+        text = cast("object", self.text)
+        return isinstance(text, str) and fingerprint_of(text) == self.fingerprint
 
     @property
     def fits(self) -> bool:

@@ -45,6 +45,12 @@ PAUSE_MS = 500
 SAY_EVERY_MS = 10_000
 """How often one that waits for the registry says so."""
 
+_URL = "FOLDLINE_REGISTRY_URL"
+
+_SERVERS_OWN = 500
+_TOO_MANY = 429
+_REFUSED = frozenset({401, 403})
+
 _ABSENT = frozenset({40401, 40402, 40403})
 """What a registry says where it has no such subject, version or schema."""
 
@@ -100,7 +106,7 @@ class RegistryClient:
         """
         text = self._texts.get(schema_id)
         if text is None:
-            with self.asking(), _absent(KeyError(schema_id)):
+            with self._asking_beside(), _absent(KeyError(schema_id)):
                 text = self.rest.get_schema(schema_id).schema_str
             if text is None:
                 raise RegistryUnavailableError(self.url, f"schema {schema_id} has no text")
@@ -178,7 +184,9 @@ class RegistryClient:
         """Tell an answer from an outage: only a registry's own errors come through.
 
         Raises:
-            RegistryUnavailableError: no answer, a server's error, or not a registry's.
+            RegistryUnavailableError: no answer, not now, a server's error, or not a
+                registry's.
+            SettingsError: it refuses the user, or that it has none.
         """
         import httpx2  # late: with the client
         from confluent_kafka.schema_registry import SchemaRegistryError
@@ -189,9 +197,26 @@ class RegistryClient:
             reason = f"{type(error).__name__}: {error}"
             raise RegistryUnavailableError(self.url, reason) from error
         except SchemaRegistryError as error:
-            if error.http_status_code >= 500 or not _own_words(error):  # noqa: PLR2004
+            status = error.http_status_code
+            if status >= _SERVERS_OWN or status == _TOO_MANY or not _own_words(error):
                 raise RegistryUnavailableError(self.url, str(error)) from error
+            if status in _REFUSED:
+                wanted = f"an URL with a user that the registry takes; it says: {error}"
+                raise SettingsError(_URL, self.url, wanted) from error
             raise
+
+    @contextmanager
+    def _asking_beside(self) -> Generator[None]:
+        """The same for a text that work under way waits for: that does not end by it.
+
+        Raises:
+            RegistryUnavailableError: it refuses the user, too.
+        """
+        try:
+            with self.asking():
+                yield
+        except SettingsError as error:
+            raise RegistryUnavailableError(self.url, error.wanted) from error
 
 
 @contextmanager
@@ -229,7 +254,7 @@ def registry_of(settings: Settings) -> RegistryClient:
             "a log on Kafka needs a schema registry: its Confluent API, for example "
             "http://host:8081, or http://host:8080/apis/ccompat/v7 for Apicurio"
         )
-        raise SettingsError("FOLDLINE_REGISTRY_URL", "", wanted)
+        raise SettingsError(_URL, "", wanted)
     return RegistryClient(
         settings.registry_url,
         names=TopicNames(

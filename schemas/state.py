@@ -1,4 +1,4 @@
-"""SessionState: what the fold of a session's events knows. Small for any session.
+"""SessionState: what the fold of a session's events knows. Small for any session. Pure.
 
 What is open is listed; what finished long ago is counted. Content (the goal's text, a
 result) is not copied: a `Ref` says which event holds it.

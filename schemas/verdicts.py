@@ -29,22 +29,22 @@ ILLEGAL = "ILLEGAL"
 
 VERDICT_KINDS = (
     UNDECODABLE,
-    MISROUTED,
     TOO_LARGE,
+    MISROUTED,
     UNRECOVERABLE,
     NO_SESSION,
     DUPLICATE,
     EXISTS,
     TOO_OLD,
-    ILLEGAL,
-    LIMIT,
     CLOSED,
     FENCED,
     CONFLICT,
+    LIMIT,
+    ILLEGAL,
     ACCEPTED,
 )
-"""Every kind, in the order in which admission looks for them (ILLEGAL last but one,
-except for a `known_seq` above the head)."""
+"""Every kind, in the order in which admission looks for them; a `known_seq` above the
+head is ILLEGAL early, with TOO_OLD."""
 
 
 class Verdict(Record):

@@ -14,7 +14,7 @@ from typing import Any
 from foldline.errors import LiveOwnerError, SessionNotFoundError
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Tool, Toolbox, ToolContext
 from foldline.producers.turn import Turn
 from tests.harness import model_says

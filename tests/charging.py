@@ -17,7 +17,7 @@ from foldline.errors import FencedError, SessionNotFoundError
 from foldline.processors.open_log import open_log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import (
     Effect,
     Failed,

@@ -12,7 +12,7 @@ from pathlib import Path
 from foldline.errors import SessionNotFoundError, SubagentEndedError
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult
 from foldline.producers.turn import Turn
 from tests import charging
@@ -64,7 +64,7 @@ async def go(client: Client, session_id: str, tools: Toolbox) -> None:
         return
     if state.turn is not None or not state.counts.get("TurnEnded"):
         async with await _turn(owned) as turn:
-            calls = await owned.open_calls()
+            calls = await owned.unfinished_calls()
             if not calls and not state.counts.get("ToolCallRequested"):
                 calls = await model_says(turn, ToolRequest("task", "{}", "p"))
             for call in calls:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from foldline.errors import LogUnavailableError, UncertainAppendError
 from foldline.processors.blobs import BlobStore
-from foldline.processors.log import Leases, Log, SessionSummary
+from foldline.processors.log import Leases, ListPlace, Log, SessionSummary
 from foldline.processors.memory_log import MemoryLog
 from foldline.producers.client import Client, connect
 from foldline.producers.identity import Clock, wall_clock
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import PendingCall, Toolbox, ToolResult
 from foldline.producers.turn import Turn
 from foldline.schemas.recorded import Append, Recorded
@@ -86,9 +86,14 @@ class FaultyLog:
         return self._log.follow(session_id, after_seq=after_seq, timeout_ms=timeout_ms)
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
-        return self._log.sessions(tenant=tenant, status=status, limit=limit)
+        return self._log.sessions(tenant=tenant, status=status, limit=limit, before=before)
 
     def warm_up(self) -> None:
         self._log.warm_up()

@@ -30,9 +30,10 @@ from foldline.kafka import reader_consumer
 from foldline.kafka_meta import read_meta
 from foldline.processors.fold import copy_of, fold_in, initial
 from foldline.processors.kafka_records import (
-    Incoming,
     append_offset_of,
     decode_append,
+    headers_of,
+    incoming_of,
 )
 from foldline.processors.memory_log import MemoryLog
 from foldline.processors.table import Table
@@ -151,7 +152,7 @@ def _check_partition(log: FreshLog, index: int, checked: Checked) -> None:
         recorded = codec.decode_structure(schema_id, body)
         session_id = recorded.envelope.session_id
         assert message.key() == session_id.encode()
-        append_offset = append_offset_of(message.headers())
+        append_offset = append_offset_of(headers_of(message))
         assert append_offset > last_append, (index, append_offset, last_append)
         last_append = append_offset
         found[session_id].append(recorded)
@@ -191,11 +192,8 @@ def _rerun(log: FreshLog, index: int, checked: Checked) -> dict[str, list[bytes]
             _put_in_force(log, memory, message)
             continue
         now_us = message.timestamp()[1] * 1000
-        incoming = Incoming(
-            message.offset(), now_us, message.key(), message.value(), message.headers()
-        )
         try:
-            append = decode_append(incoming, codec)
+            append = decode_append(incoming_of(message), codec)
         except DecodeError:
             continue  # a dead letter
         session_id = append.envelope.session_id

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from foldline.producers.client import Client
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Effect, Toolbox
 from tests import charging
 

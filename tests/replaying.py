@@ -7,8 +7,8 @@ from typing import Any
 from foldline.processors.log import Log
 from foldline.producers.client import Client
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.replay_inputs import Inputs
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
 from foldline.producers.turn import Turn
 from foldline.projections.context import Context

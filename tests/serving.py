@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 
 from foldline.processors.blobs import BlobStore
+from foldline.processors.clock import wall_clock
 from foldline.processors.http_log import HttpLog
 from foldline.processors.http_wire import API
 from foldline.processors.memory_blobs import MemoryBlobs
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.processors.stored import AuditableLog
 from foldline.producers.preparing import preparer_of
 from foldline.projections.service_node import Node

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from foldline.errors import LiveOwnerError
 from foldline.producers.client import Client, connect
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Toolbox
 from foldline.schemas.recorded import Recorded
 from foldline.testing.log_story import new_id

@@ -185,3 +185,14 @@ class Story:
             return f"turn-{self.seq + 1}"
         turn = self._state.turn if self._state else None
         return turn.turn_id if turn else None
+
+
+def altered(story: Story, **fields: object) -> Append:
+    """The last append that was taken, with other envelope fields, as a new event."""
+    taken = story.events[-1].envelope.event_id
+    last = next(a for a in story.appends if a.envelope.event_id == taken)
+    update = {"event_id": story.fresh_id(), **fields}
+    return last._replace(
+        envelope=last.envelope.model_copy(update=update),
+        known_seq=story.seq,
+    )

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from foldline.processors.clock import wall_clock
 from foldline.processors.memory_log import MemoryLog
-from foldline.processors.open_log import wall_clock
 from foldline.projections.forking import fork_point
 from foldline.schemas.blocks import Blob, Block, Blocks, json_block, text_block
 from foldline.schemas.events import (

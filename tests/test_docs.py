@@ -18,6 +18,7 @@ import pytest
 from foldline import errors, faults
 from foldline.cli.app import DEBUG, app
 from foldline.cli.failures import EXIT_CODES
+from foldline.cli.reference_api import homes
 from foldline.processors.listing import LIMITS
 from foldline.processors.open_log import open_log
 from foldline.processors.rules import RULES
@@ -55,7 +56,7 @@ def _name(path: Path) -> str:
 def _code(text: str) -> Iterator[str]:
     """Yield each line of a code block that is a shell's, and each inline code."""
     for block in re.findall(
-        r"^```(?:console|sh|shell)\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+        r"^```(?:bash|console|sh|shell)\n(.*?)^```", text, re.MULTILINE | re.DOTALL
     ):
         yield from (line.removeprefix("$ ") for line in _joined(block))
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -114,6 +115,21 @@ def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
     assert broken == []
 
 
+def test_the_index_of_the_docs_names_every_page() -> None:
+    """A page that no reader is sent to is read by nobody."""
+    index = set(_LINK.findall(_text(DOCS / "README.md")))
+    pages = {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+    assert pages - {link.partition("#")[0] for link in index} == set()
+
+
+@pytest.mark.parametrize("name", ["operations.md", "design.md"])
+def test_a_long_page_begins_with_all_of_its_headings(name: str) -> None:
+    """In their order: a list of contents that lacks one hides it."""
+    lead, *sections = re.split(r"^## ", _text(DOCS / name), flags=re.MULTILINE)
+    headings = [section.splitlines()[0] for section in sections]
+    assert re.findall(r"^ *- \[(.+)\]\(#", lead, re.MULTILINE) == headings
+
+
 def test_every_decision_says_context_decision_and_consequences() -> None:
     """A decision without its cost is an announcement."""
     parts = ["## Context", "## Decision", "## Consequences"]
@@ -165,17 +181,25 @@ def test_every_make_target_in_the_texts_exists() -> None:
 def test_every_foldline_command_in_the_texts_exists_with_its_options() -> None:
     """A command that is printed can be run as it is printed."""
     wrong: list[str] = []
-    named: set[str] = set()
     for path in TEXTS:
-        for line in _code(_text(path)):
-            for match in _FOLDLINE_COMMAND.finditer(line):
-                words = shlex.split(match.group(1).replace("`", ""))
-                named.update(words[:1])
-                problem = _problem_of(words)
-                if problem:
-                    wrong.append(f"{_name(path)}: {match.group(1)}: {problem}")
+        for words in _commands(_text(path)):
+            problem = _problem_of(words)
+            if problem:
+                wrong.append(f"{_name(path)}: {shlex.join(words)}: {problem}")
     assert wrong == []
-    assert named >= COMMANDS, "the README names each"
+
+
+def test_the_readme_names_every_command() -> None:
+    """What is not there is not looked for."""
+    named = {words[0] for words in _commands(_text(README)) if words}
+    assert COMMANDS - named == set()
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """The words behind each `foldline` of a text's code."""
+    for line in _code(text):
+        for match in _FOLDLINE_COMMAND.finditer(line):
+            yield shlex.split(match.group(1).replace("`", ""))
 
 
 def _problem_of(words: list[str]) -> str:
@@ -204,18 +228,20 @@ def _options_of(*path: str) -> set[str]:
     return {name for argument in parsed for name in argument.names}
 
 
-def test_the_readme_explains_every_exit_code_as_the_command_does() -> None:
+def test_the_docs_explain_every_exit_code_as_the_command_does() -> None:
     """Scripts rely on them."""
-    readme = _text(README)
+    explained = _text(DOCS / "command.md")
     rows = [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
-    assert [row for row in rows if row not in readme] == []
+    assert [row for row in rows if row not in explained] == []
 
 
 def test_the_harness_in_the_readme_is_the_one_in_the_examples() -> None:
-    """What people copy is what the next test runs."""
+    """What people copy is what the next test runs: each definition as it stands there."""
     shown = re.search(r"^```python\n(.*?)^```", _text(README), re.MULTILINE | re.DOTALL)
     assert shown is not None
-    assert shown.group(1) == _text(POSTMAN)
+    parts = shown.group(1).strip().split("\n\n\n")
+    assert len(parts) >= 3
+    assert [part for part in parts if f"\n{part}\n" not in _text(POSTMAN)] == []
 
 
 def test_the_demo_in_the_readme_says_what_the_demo_says() -> None:
@@ -231,7 +257,11 @@ def test_the_demo_in_the_readme_says_what_the_demo_says() -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("crash_at", ["CP_TOOL_AFTER_START:1", "CP_TOOL_AFTER_EFFECT:1"])
+@pytest.mark.parametrize(
+    "crash_at",
+    ["CP_TOOL_AFTER_START:1", "CP_TOOL_AFTER_EFFECT:1", "CP_APPEND_AFTER_COMMIT:9"],
+    ids=["begun", "done", "its turn has ended"],
+)
 def test_the_harness_of_the_readme_sends_one_mail_though_it_is_killed(
     tmp_path: Path, crash_at: str
 ) -> None:
@@ -288,6 +318,25 @@ def test_every_setting_in_the_texts_exists_and_every_setting_is_explained() -> N
     assert settings - named == set()
 
 
+def test_the_tree_of_errors_names_each_of_them_below_what_it_is_a_kind_of() -> None:
+    """The first lines of the file are where people look an error up."""
+    drawn: dict[str, str] = {"FoldlineError": "Exception"}
+    above = ["FoldlineError"]
+    rows = re.findall(
+        r"^((?:│   |    )*)[├└]── *(\w+) +\S", errors.__doc__ or "", re.MULTILINE
+    )
+    for indent, name in rows:
+        del above[len(indent) // 4 + 1 :]
+        drawn[name] = above[-1]
+        above.append(name)
+    there = {
+        name: error.__bases__[0].__name__
+        for name, error in vars(errors).items()
+        if inspect.isclass(error) and issubclass(error, errors.FoldlineError)
+    }
+    assert drawn == there
+
+
 def test_operations_names_every_error_with_an_operator_action() -> None:
     """Whoever is on call searches for the error's name."""
     operations = _text(DOCS / "operations.md")
@@ -307,7 +356,8 @@ def test_every_error_in_the_texts_exists() -> None:
         for path in TEXTS
         for name in re.findall(r"`([A-Z][A-Za-z]+Error)`", _text(path))
     }
-    assert {name for name in named if not hasattr(errors, name)} == set()
+    public = {*homes(), *vars(errors), *vars(faults)}
+    assert named - public == set()
 
 
 def test_every_verdict_of_admission_is_in_the_design() -> None:

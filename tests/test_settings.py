@@ -29,6 +29,7 @@ from foldline.settings import Settings
         ("lease_renew_ms", 0),
         ("start_by_ms", -1),
         ("approval_wait_ms", -1),
+        ("transaction_timeout_ms", 40_001),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_by_its_name(name: str, value: int) -> None:

@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("schemas", "processors", "projections", "producers")
+
+PACKAGED = frozenset([*ROOMS, "foldline"])
+
+PURE_CONTRACT = "Events, folds and plans touch no broker, disk, clock, chance or thread"
 
 FILE_LINES_MAX = 1_000
 FUNCTION_LINES_MAX = 100
@@ -190,6 +195,29 @@ def test_no_file_or_folder_is_a_drawer() -> None:
         for path in FILES
         if DRAWERS.intersection(re.split(r"[/._]", path.relative_to(ROOT).as_posix()))
     ] == []
+
+
+def test_a_module_says_that_it_is_pure_and_import_linter_holds_it_to_that() -> None:
+    """A claim that nothing checks is true until the next import."""
+    said = {
+        _dotted(path)
+        for path, tree in TREES.items()
+        if path.relative_to(ROOT).parts[0] in PACKAGED
+        and "Pure." in (ast.get_docstring(tree) or "")
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (held,) = (
+        contract["source_modules"]
+        for contract in project["tool"]["importlinter"]["contracts"]
+        if contract["name"] == PURE_CONTRACT
+    )
+    assert said == set(held)
+
+
+def _dotted(path: Path) -> str:
+    """What a module is imported as."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] == "foldline" else ("foldline", *parts))
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -32,6 +32,21 @@ ODD = [
 ]  # fmt: skip
 
 
+OPERATIONS = Path(__file__).parents[1] / "docs" / "operations.md"
+
+
+def test_the_table_of_rights_has_every_topic_of_a_log() -> None:
+    """A right that is missing there is found by whoever has set the others."""
+    text = OPERATIONS.read_text(encoding="utf-8")
+    (head,) = [line for line in text.splitlines() if line.startswith("| who | appends |")]
+    columns = {word.strip() for word in head.strip("|").split("|")} - {"who"}
+    names = TopicNames(prefix="")
+    assert columns == {
+        spec.name.replace(".5", ".N")
+        for spec in specs(names, partitions=1, replication=1, fold_version=5)
+    }
+
+
 def keys() -> list[str]:
     """400 keys: numbered sessions, UUIDs, words of many scripts, odd ones."""
     chance = random.Random(4)

@@ -19,8 +19,11 @@ from story import Story
 from foldline.cli.failures import exit_code_of, message_of, view_of
 from foldline.errors import FoldlineError
 from foldline.faults import CRASH_POINTS
-from foldline.processors.open_log import KAFKA, open_log, path_of
+from foldline.logs import open_log
 from foldline.settings import Settings
+
+OF_THIS_MACHINE = ("sqlite:", "jsonl:")
+"""Logs that need nobody to be set up."""
 
 MAIL_CALL = 5
 """The script's fifth tool call is the mail."""
@@ -110,12 +113,12 @@ def look_at(url: str) -> None:
         FoldlineError: it says what is missing, and what to do.
     """
     settings = Settings().model_copy(update={"url": url})
-    if url.startswith(KAFKA):
+    if url.startswith("kafka://"):
         from foldline.kafka import cluster_of  # late: most demos do without a broker
         from foldline.kafka_ready import require_ready
 
         require_ready(cluster_of(settings), settings, say=_say)
-    elif path_of(url) is None:
+    elif not url.startswith(OF_THIS_MACHINE):
         with closing(open_log(url)) as log:
             log.state("nobody's")
 

@@ -25,16 +25,14 @@ from tools import Sandbox
 
 import foldline
 from foldline import Client, OwnedSession, Toolbox, Turn
+from foldline.context import Context
 from foldline.errors import (
     AppendRefusedError,
     FoldlineError,
     LiveOwnerError,
     SessionNotFoundError,
 )
-from foldline.producers.replay_inputs import Ask, Inputs
-from foldline.projections.context import Context
-from foldline.schemas.state import CREATED
-from foldline.schemas.verdicts import CLOSED
+from foldline.replay import AskModel, Inputs
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -66,7 +64,7 @@ async def own(client: Client, session_id: str, toolbox: Toolbox) -> OwnedSession
             session_id=session_id,
         )
     except AppendRefusedError as error:
-        if error.verdict.kind == CLOSED:
+        if error.verdict.kind == "CLOSED":
             return None
         raise
     await owned.recover(toolbox)
@@ -87,7 +85,7 @@ async def open_turn(owned: OwnedSession) -> Turn | None:
     state = await owned.state()
     if state.turn is not None:
         return await owned.resume_turn()
-    return owned.turn(TASK) if state.status == CREATED else None
+    return owned.turn(TASK) if state.status == "CREATED" else None
 
 
 async def first_context(turn: Turn, toolbox: Toolbox) -> Context:
@@ -99,7 +97,7 @@ async def first_context(turn: Turn, toolbox: Toolbox) -> Context:
 
 
 async def work(
-    turn: Turn, context: Context, model: Model, toolbox: Toolbox, *, ask: Ask
+    turn: Turn, context: Context, model: Model, toolbox: Toolbox, *, ask: AskModel
 ) -> None:
     """The agent loop: ask the model, run its tools, until it asks for none."""
     while True:

@@ -9,11 +9,8 @@ from stage import Played
 from tools import ENVIRONMENT, PROGRAM
 from workspace import git
 
-from foldline.processors.open_log import open_log
-from foldline.processors.verify import Report, verify
-from foldline.schemas.events import ToolOutcomeResolved
-from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import COMPLETED, ENDED, SessionState
+from foldline.events import Recorded, ToolOutcomeResolved
+from foldline.logs import Report, SessionState, open_log, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ def problems(played: Played, found: Findings) -> Iterator[str]:
         yield f"process 1 was not killed: it never came to {point}"
     elif played.second is None or played.second.exit_code != 0:
         yield "process 2 failed"
-    if found.state is None or found.state.status != COMPLETED:
+    if found.state is None or found.state.status != "COMPLETED":
         yield f"the session is {found.state.status if found.state else 'not there'}"
     elif found.state.epoch != _epoch_wanted(played):
         yield f"epoch {found.state.epoch} instead of {_epoch_wanted(played)}"
@@ -77,7 +74,7 @@ def _epoch_wanted(played: Played) -> int:
     between = played.between
     if between is None:
         return 1
-    return between.epoch + (between.status not in ENDED)
+    return between.epoch + (not between.ended)
 
 
 def _test(played: Played) -> str:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from foldline import ModelResponse
-from foldline.producers.model import ToolRequest, from_openai
-from foldline.projections.context import Context
-from foldline.projections.render import to_openai_messages
+from foldline import ModelResponse, ToolRequest
+from foldline.context import Context
+from foldline.models import from_openai, to_openai_messages
 
 CUSTOMER = "maria@example.com"
 SOURCE = "invoice/total.py"

@@ -23,8 +23,7 @@ from post_office import Ledger
 from workspace import make_repository
 
 from foldline.errors import FoldlineError
-from foldline.processors.open_log import open_log
-from foldline.schemas.state import SessionState
+from foldline.logs import SessionState, open_log
 
 HERE = Path(__file__).parent
 

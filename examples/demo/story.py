@@ -11,9 +11,8 @@ from rich.console import Console
 from stage import Ending, Played
 
 from foldline.cli.clean import clean_line
-from foldline.producers.tools import parse_arguments
-from foldline.schemas.blocks import text_of
-from foldline.schemas.events import (
+from foldline.events import (
+    Recorded,
     SessionCompleted,
     SessionCreated,
     SessionResumed,
@@ -22,9 +21,10 @@ from foldline.schemas.events import (
     ToolExecutionFailed,
     ToolExecutionStarted,
     ToolOutcomeResolved,
+    text_of,
 )
-from foldline.schemas.recorded import Recorded
-from foldline.schemas.state import EXECUTING, Call, SessionState
+from foldline.logs import EXECUTING, Call, SessionState
+from foldline.tools import parse_arguments
 
 DETAIL_CHARS = 60
 

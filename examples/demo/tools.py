@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foldline import Tool, Toolbox
-from foldline.producers.tools import Effect, Reconciled, ToolContext, ToolError
+from foldline import Reconciled, Tool, Toolbox, ToolContext
+from foldline.tools import Effect, ToolError
 
 PROGRAM = Path(__file__).with_name("tool_process.py")
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import foldline
 from foldline.errors import LogFormatError
-from foldline.processors.open_log import open_log
-from foldline.processors.verify import verify
+from foldline.logs import open_log, verify
 
 
 async def say(url: str, session_id: str, *texts: str) -> int:

@@ -15,12 +15,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import foldline
-from foldline import ModelResponse, Tool, Toolbox, ToolContext, ToolRequest
-from foldline.processors.fold import evolve, initial
-from foldline.producers.owned import OwnedSession
-from foldline.schemas.recorded import Recorded
-from foldline.schemas.snapshots import state_hash
-from foldline.schemas.state import SessionState
+from foldline import (
+    ModelResponse,
+    OwnedSession,
+    Tool,
+    Toolbox,
+    ToolContext,
+    ToolRequest,
+)
+from foldline.events import Recorded
+from foldline.logs import SessionState, evolve, initial, state_hash
 
 Row = tuple[int, str, str, bool, int, int, int]
 """Seq, type, then of the state after it: status, goal, open calls, requests, ended."""
@@ -46,7 +50,7 @@ async def work(owned: OwnedSession) -> None:
         context = await turn.context()
         async with turn.model_call(context, model="script", provider="none") as call:
             calls = await call.complete(ModelResponse.of("", *WANTED))
-        await turn.run_tools(calls, TOOLS, approval_wait_s=0)
+        await turn.run_tools(calls, TOOLS, approval_wait_ms=0)
         (request_id,) = (await owned.state()).requests
         await owned.grant(request_id)
         await turn.run_tools(await turn.open_calls(), TOOLS)

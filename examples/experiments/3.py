@@ -23,10 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import foldline
-from foldline import ModelResponse, Reconciled, Tool, Toolbox, ToolContext, ToolRequest
-from foldline.errors import LiveOwnerError
-from foldline.producers.owned import OwnedSession
-from foldline.producers.tools import Effect
+from foldline import (
+    LiveOwnerError,
+    ModelResponse,
+    OwnedSession,
+    Reconciled,
+    Tool,
+    Toolbox,
+    ToolContext,
+    ToolRequest,
+)
+from foldline.tools import Effect
 
 EFFECTS: tuple[Effect, ...] = ("UNSAFE", "RECONCILABLE", "IDEMPOTENT")
 CRASH_AT = "CP_TOOL_AFTER_EFFECT:1"

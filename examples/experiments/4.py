@@ -19,13 +19,17 @@ import sys
 import time
 
 import foldline
-from foldline.processors.fold import copy_of, fold_in, initial, replay
-from foldline.processors.open_log import open_log
-from foldline.processors.stored import AuditableLog
-from foldline.schemas.blocks import text_block
-from foldline.schemas.events import CheckpointCreated, SystemObservation
-from foldline.schemas.snapshots import decode_snapshot, state_hash
-from foldline.schemas.state import SessionState
+from foldline.events import CheckpointCreated, SystemObservation, text_block
+from foldline.logs import (
+    AuditableLog,
+    SessionState,
+    copy_of,
+    decode_snapshot,
+    fold_in,
+    initial,
+    open_log,
+    state_hash,
+)
 
 EVENTS = 100_000
 EVERY = 100
@@ -49,10 +53,12 @@ async def record(log: AuditableLog, count: int) -> str:
 def folded(
     log: AuditableLog, state: SessionState, upto_seq: int | None = None
 ) -> SessionState:
-    """A state and the events that follow it."""
-    return replay(
-        state, log.structure(state.session_id, after_seq=state.seq, upto_seq=upto_seq)
-    )
+    """A state and the events that follow it; the state that is given stays as it is."""
+    state = copy_of(state)
+    events = log.structure(state.session_id, after_seq=state.seq, upto_seq=upto_seq)
+    for recorded in events:
+        fold_in(state, recorded)
+    return state
 
 
 def full_replay(log: AuditableLog, session_id: str) -> tuple[dict[int, bytes], int]:
@@ -85,11 +91,11 @@ def experiment(count: int, url: str) -> dict[str, object]:
     kept = kept_states(log, session_id)
     found = [seq for seq in places if seq in kept]
     steps = [
-        state_hash(folded(log, copy_of(kept[seq]), upto_seq=upto)) == hashes[upto]
+        state_hash(folded(log, kept[seq], upto_seq=upto)) == hashes[upto]
         for seq, upto in zip(found, [*found[1:], end], strict=True)
     ]
     tails = [
-        state_hash(folded(log, copy_of(kept[seq]))) == hashes[end]
+        state_hash(folded(log, kept[seq])) == hashes[end]
         for seq in (found[0], found[len(found) // 2], found[-1])
     ]
     log.close()

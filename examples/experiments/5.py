@@ -15,11 +15,9 @@ import asyncio
 import sys
 
 import foldline
-from foldline import ModelResponse
-from foldline.producers.owned import OwnedSession
-from foldline.projections.render import to_openai_messages
-from foldline.schemas.blocks import text_block
-from foldline.schemas.events import Usage
+from foldline import ModelResponse, OwnedSession
+from foldline.events import Usage, text_block
+from foldline.models import to_openai_messages
 
 AT_SEQ = 50
 

@@ -16,11 +16,16 @@ import sys
 from typing import Any
 
 import foldline
-from foldline import ModelResponse, Tool, Toolbox, ToolContext, ToolRequest
-from foldline.producers.owned import OwnedSession
-from foldline.producers.turn import Turn
-from foldline.schemas.blocks import text_of
-from foldline.schemas.events import CompactionCompleted
+from foldline import (
+    ModelResponse,
+    OwnedSession,
+    Tool,
+    Toolbox,
+    ToolContext,
+    ToolRequest,
+    Turn,
+)
+from foldline.events import CompactionCompleted, text_of
 
 TO_SEQ = 100
 NOTES = ("mind the database", "and the network", "no mocks", "be quick", "go on")

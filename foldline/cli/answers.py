@@ -52,7 +52,7 @@ class Answering:
     permission: bool
     """Whether it grants or denies; else it answers a question."""
 
-    def answer(self, make: Make, event_type: str) -> int:
+    def answer(self, make: Make) -> int:
         """Record what is made of the request; gives the exit code.
 
         Raises:
@@ -61,6 +61,7 @@ class Answering:
         """
         from foldline.projections.answering import verb_problem  # late: --help does without
         from foldline.projections.views import verdict_view
+        from foldline.schemas.events import type_of
 
         context = self.context
         with context.reading() as log:
@@ -72,7 +73,8 @@ class Answering:
             problem = verb_problem(request, permission=self.permission)
             if problem:
                 raise AnswerRefusedError(request.request_id, problem, _verb(request))
-            draft = persons_draft(state, make(request))
+            event = make(request)
+            draft = persons_draft(state, event)
             settings = context.settings()
             check_roles(log, settings, draft)
             verdict = append_draft(log, settings, draft, known_seq=state.seq)
@@ -83,7 +85,7 @@ class Answering:
         if context.out.json:
             context.out.record(verdict_view(verdict))
         else:
-            show_verdict(context, event_type, verdict)
+            show_verdict(context, type_of(event), verdict)
         return 0
 
 

@@ -14,6 +14,7 @@ from foldline.cli.clean import clean_line
 from foldline.cli.context import Context, find_session
 from foldline.cli.failures import OK, UsageError
 from foldline.cli.output import Output, Span
+from foldline.errors import AnswerRefusedError
 
 if TYPE_CHECKING:
     from foldline.projections.approvals import Pending
@@ -113,7 +114,7 @@ def grant(
         return granted(asked, grant_id=fresh_id(), scope=scope, edited=edited)
 
     answering = Answering(context, request, session, permission=True)
-    return answering.answer(make, "PermissionGranted")
+    return answering.answer(make)
 
 
 @approvals.command
@@ -147,7 +148,7 @@ def deny(
         return denied(asked, feedback=blocks, may_request_again=may_request_again)
 
     answering = Answering(context, request, session, permission=True)
-    return answering.answer(make, "PermissionDenied")
+    return answering.answer(make)
 
 
 @approvals.command
@@ -163,19 +164,22 @@ def answer(
 
     Args:
         request: Its id, or the beginning of one that only one request has.
-        text: The answer.
+        text: The answer. To recovery's question how a call ended: COMPLETED, FAILED or
+            NOT_EXECUTED, which closes the call.
         session: In this session only.
         context: Where to read and write.
     """
 
     def make(asked: "PendingRequest") -> "KnownEvent":
-        from foldline.schemas.blocks import text_block  # late: see above
-        from foldline.schemas.events import InputProvided
+        from foldline.cli.fields import user_name  # late: --help does without
+        from foldline.projections.answering import answer_problem, answered
 
-        return InputProvided(request_id=asked.request_id, blocks=(text_block(text),))
+        if problem := answer_problem(asked, text):
+            raise AnswerRefusedError(asked.request_id, problem, "answer with one of them")
+        return answered(asked, text, person=user_name())
 
     answering = Answering(context, request, session, permission=False)
-    return answering.answer(make, "InputProvided")
+    return answering.answer(make)
 
 
 @approvals.command

@@ -1,5 +1,7 @@
 """`foldline context`: what a model is shown, why, and the requests that were made of it."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,7 +68,7 @@ def context_(
     explain: bool = False,
     diff: bool = False,
     from_seq: int | None = None,
-    request: str = "",
+    request: str | None = None,
     output: Path | None = None,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
@@ -81,20 +83,29 @@ def context_(
         explain: Also the events behind each message, and what was left out.
         diff: What the last model call was shown, against the one before it.
         from_seq: The context, against what it was at this seq.
-        request: Rebuild the request of this model call, and check its hash.
+        request: Rebuild the request of this model call, and check its hash. It takes
+            --output, and nothing that says which context.
         output: Write the request to this file, byte for byte.
         context: Where to read and write.
     """
-    wanted = (which or Which()).wanted()
+    which = which or Which()
+    compares = diff or from_seq is not None
+    if request is not None and (explain or compares or which != Which()):
+        raise UsageError("--request", "with --output at the most: the call says the rest")
+    if diff and from_seq is not None:
+        raise UsageError("--diff", "either --diff or --from-seq")
+    if compares and (explain or output is not None):
+        raise UsageError("--diff", "a difference takes neither --explain nor --output")
+    wanted = which.wanted()
     if output is not None:
         from foldline.cli.whole_file import check_place  # late: --help does without
 
         check_place(output, log_url=context.settings().url)
     with context.reading() as log:
         looking = _Looking(context.out, log, find_session(log, session))
-        if request:
+        if request is not None:
             return looking.rebuild(request, output)
-        if diff or from_seq is not None:
+        if compares:
             return looking.differ(wanted, from_seq)
         return looking.show(wanted, output, explain=explain)
 
@@ -114,9 +125,10 @@ class _Looking:
         from foldline.projections.context_views import context_view
         from foldline.tokenizers import default_counter
 
-        found = self._built(wanted)
         explained = explain or not wanted.form.format
-        view = context_view(found, default_counter() if explained else None)
+        with self._working():
+            found = self._built(wanted)
+            view = context_view(found, default_counter() if explained else None)
         view = {"session_id": self._session_id} | view
         if output is not None:
             self._write(output, found.data)
@@ -128,12 +140,22 @@ class _Looking:
             self._show_context(view, explain=explain)
         return OK
 
-    def _built(self, wanted: "Wanted") -> "Built":
+    @contextmanager
+    def _working(self) -> Generator[None]:
+        """Say for as long that this works: a long session takes its time to count."""
+        if (show := self._out.progress()) is not None:
+            show("building the context, and counting its tokens")
+        try:
+            yield
+        finally:
+            self._out.end_progress()
+
+    def _built(self, wanted: "Wanted", *, option: str = "--at-seq") -> "Built":
         from foldline.projections.context_views import built
 
         found = built(self._log, self._session_id, wanted)
         if found is None:
-            raise UsageError("--at-seq", f"{self._session_id} has no event there")
+            raise UsageError(option, f"{self._session_id} has no event there")
         return found
 
     def _show_context(self, view: dict[str, Any], *, explain: bool) -> None:
@@ -236,11 +258,13 @@ class _Looking:
                 raise UsageError("--diff", "two model calls; --from-seq compares any two")
             from_seq, last_seq = calls
             wanted = replace(wanted, at_seq=last_seq)
-        after = self._built(wanted)
-        before = self._built(replace(wanted, at_seq=from_seq, form=after.form))
-        view = difference_view(
-            before, after, default_counter(), read_blob=self._log.blobs.get
-        )
+        with self._working():
+            after = self._built(wanted)
+            earlier = replace(wanted, at_seq=from_seq, form=after.form)
+            before = self._built(earlier, option="--from-seq")
+            view = difference_view(
+                before, after, default_counter(), read_blob=self._log.blobs.get
+            )
         if self._out.json:
             self._out.record({"session_id": self._session_id} | view)
         else:
@@ -271,7 +295,8 @@ class _Looking:
         from foldline.projections.context_views import request_view
         from foldline.projections.reading import request_of
 
-        found = request_of(self._log, self._session_id, model_call_id)
+        with self._working():
+            found = request_of(self._log, self._session_id, model_call_id)
         if found is None:
             raise UsageError("--request", f"{self._session_id} has no such model call")
         view = {"session_id": self._session_id} | request_view(found)

@@ -28,7 +28,7 @@ FAULTS = frozenset({"CRASH_AT", "STOP_AT", "FAIL_AT", "HANG_AT"})
 """Variables that let a process die or hang: for tests."""
 
 ROOM_MIN_BYTES = 256 * 1024 * 1024
-"""With less room than this on its disk, a log is soon full."""
+"""The least room on its disk with which a log is not soon full."""
 
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs"})
 """File systems over a network: what is synced or locked there is not sure to be so."""
@@ -40,7 +40,7 @@ ENTRIES_MAX = 200_000
 
 
 def versions() -> Iterator[Finding]:
-    """Which foldline this is, on what, and which of its optional parts are here."""
+    """This foldline's version, what it runs on, and which optional parts are here."""
     libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     python = f"Python {platform.python_version()}, {platform.platform()}"
     yield Finding("versions", OK, f"foldline {version('foldline')}, {python}; {libraries}")

@@ -114,7 +114,7 @@ def _joined(
 
 
 def _say_where_from(context: Context, state: "SessionState | None", after_seq: int) -> None:
-    """Of a fork, say whose history goes before what is listed."""
+    """Say, of a fork, whose history goes before what is listed."""
     if state is None or not state.fork_seq or after_seq >= state.fork_seq:
         return
     context.out.remark(

@@ -86,7 +86,7 @@ def run(
     async def go() -> int:
         from foldline.producers.overseeing import Overseer
 
-        with context.writing() as log, told_health("--health", health) as said:
+        with context.reading() as log, told_health("--health", health) as said:
             positions = _positions(context, log, held)
             try:
                 async with Overseer(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from foldline.cli.clean import clean_line
-from foldline.cli.context import Context, find_session
+from foldline.cli.context import Context, find_session, must_exist
 from foldline.cli.failures import NO, OK, UsageError
 from foldline.cli.health import told_health
 from foldline.cli.loading import load_attribute
@@ -134,6 +134,8 @@ def run(  # noqa: PLR0913 - the options of a command
 
     toolbox = _toolbox(reconcilers)
     harness = _harness(resume)
+    settings = context.settings()
+    must_exist(settings.url)
 
     def tell(sweep: "Sweep") -> None:
         _tell(context.out, sweep)
@@ -143,7 +145,7 @@ def run(  # noqa: PLR0913 - the options of a command
         from foldline.schemas.envelope import Actor
 
         actor = Actor(kind="HARNESS", id="foldline-recovery")
-        async with connect(settings=context.settings(), actor=actor) as client:
+        async with connect(settings=settings, actor=actor) as client:
             worker = _worker(
                 client,
                 toolbox,
@@ -209,7 +211,11 @@ def _toolbox(named: str | None) -> "Toolbox":
     found = load_attribute("--reconcilers", named)
     if isinstance(found, Toolbox):
         return found
-    made = found() if callable(found) else None
+    try:
+        made = found() if callable(found) else None
+    except Exception as error:  # whatever the user's function raises
+        reason = f"{named} raised {type(error).__name__}: {error}"
+        raise UsageError("--reconcilers", reason) from error
     if not isinstance(made, Toolbox):
         raise UsageError("--reconcilers", f"{named} is no Toolbox, nor makes one")
     return made

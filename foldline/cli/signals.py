@@ -9,7 +9,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 """Whoever sends one of these wants the process to end."""
 
 SIGNALLED = 128
-"""With a signal's number, the exit code of what it ended."""
+"""The exit code of what a signal ended, less the signal's number."""
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:

@@ -25,7 +25,7 @@ NAME_MAX_CHARS = 80
 HTML = "--html"
 
 PROGRESS_EVERY = 16
-"""After how many sessions progress is told."""
+"""How many sessions are read before progress is told again."""
 
 
 def stats(  # the options of a command

@@ -10,10 +10,12 @@ from foldline.cli.context import Context, find_session
 from foldline.cli.failures import OK, UsageError
 
 if TYPE_CHECKING:
-    from foldline.producers.owned import Session
+    from foldline.producers.session import SessionView
+    from foldline.schemas.choices import CancelTarget
+    from foldline.schemas.state import SessionState
     from foldline.schemas.verdicts import Verdict
 
-    Append = Callable[[Session], Awaitable[Verdict]]
+    Append = Callable[[SessionView], Awaitable[Verdict]]
 
 MODES = ("INTERRUPT", "NEXT_TURN", "ON_IDLE")
 
@@ -46,7 +48,7 @@ def steer(
     if not text.strip():
         raise UsageError("TEXT", "what the agent is told; it is empty")
 
-    async def said(view: "Session") -> "Verdict":
+    async def said(view: "SessionView") -> "Verdict":
         from foldline.producers.prepare import blocks_of  # late: --help does without
         from foldline.schemas.derived import steering_id
         from foldline.schemas.events import SteeringReceived
@@ -75,27 +77,30 @@ def cancel(
     Args:
         session: Its id, or the beginning of one.
         turn: Only the turn that is open.
-        call: Only the call with this id.
+        call: Only the call with this id, which is open.
         reason: Why; the log and the agent are told.
         context: Where to read and write.
     """
     if turn and call is not None:
         raise UsageError("cancel", "either --turn or --call ID")
-    target = "TURN" if turn else "SESSION" if call is None else "CALL"
+    target: CancelTarget = "TURN" if turn else "SESSION" if call is None else "CALL"
 
-    async def asked(view: "Session") -> "Verdict":
+    async def asked(view: "SessionView") -> "Verdict":
         return await view.cancel(reason, target=target, target_id=call)
 
-    return _done(context, session, f"cancellation of the {target.lower()}", asked)
+    what = f"cancellation of the {target.lower()}"
+    return _done(context, session, what, asked, call=call)
 
 
-def _done(context: Context, session: str, what: str, append: "Append") -> int:
+def _done(
+    context: Context, session: str, what: str, append: "Append", *, call: str | None = None
+) -> int:
     """Let a person append to a session, and print the verdict."""
     import asyncio  # late: see above
 
     from foldline.projections.views import verdict_view
 
-    verdict = asyncio.run(_appended(context, session, append))
+    verdict = asyncio.run(_appended(context, session, append, call))
     if context.out.json:
         context.out.record(verdict_view(verdict))
     else:
@@ -106,18 +111,34 @@ def _done(context: Context, session: str, what: str, append: "Append") -> int:
     return OK
 
 
-async def _appended(context: Context, session: str, append: "Append") -> "Verdict":
+async def _appended(
+    context: Context, session: str, append: "Append", call: str | None
+) -> "Verdict":
     from foldline.cli.fields import user_name  # late: see above
     from foldline.errors import SessionNotFoundError
     from foldline.producers.client import connect
     from foldline.schemas.envelope import Actor
+    from foldline.schemas.state import MIRRORED
 
     with context.reading() as log:
         state = log.state(find_session(log, session))
         if state is None:
             raise SessionNotFoundError(session, log.url)
+        if call is not None and not _is_open(state, call):
+            wanted = "an open call; `foldline show` lists them"
+            raise UsageError("--call", f"{wanted}: {state.session_id} has no {call!r}")
         actor = Actor(kind="PERSON", id=user_name())
         async with connect(
             log, settings=context.settings(), actor=actor, tenant=state.tenant
         ) as client:
-            return await append(await client.open(state.session_id))
+            verdict = await append(await client.open(state.session_id))
+    if state.mode == MIRRORED:
+        runs = f"{state.agent} runs {state.session_id}, which is only mirrored here"
+        context.out.remark(f"{runs}: it is recorded, and nobody heeds it")
+    return verdict
+
+
+def _is_open(state: "SessionState", call_id: str) -> bool:
+    """Whether a call may still be stopped: it is open, or goes on in the background."""
+    behind = {handle.call_id for handle in state.handles.values()}
+    return call_id in state.calls or call_id in behind

@@ -15,8 +15,8 @@ from foldline.errors import AnswerRefusedError, AppendRefusedError, NotAPersonEr
 from foldline.processors.log import Log
 from foldline.producers.client import connect
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession, Session
 from foldline.producers.policies import Allow, ApprovalLimits, Ask, Deny, Ruling
+from foldline.producers.session import OwnedSession, SessionView
 from foldline.producers.tools import (
     Denied,
     Done,
@@ -42,7 +42,7 @@ from foldline.schemas.state import SUSPENDED, SessionState
 from foldline.testing.log_story import LogStory, new_id
 from foldline.testing.samples import created, started
 
-SHORT_S = 0.02
+SHORT_MS = 20
 """How long a run waits whose request nobody is to answer meanwhile."""
 
 
@@ -79,7 +79,7 @@ async def _answered(
     log: Log,
     session_id: str,
     running: Awaitable[list[ToolResult]],
-    answer: Callable[[Session, str], Awaitable[object]],
+    answer: Callable[[SessionView, str], Awaitable[object]],
 ) -> list[ToolResult]:
     """Answer each request, as another client, until the run is over."""
 
@@ -115,7 +115,7 @@ class ApprovalContract:
         told = Told()
         async with _turn(log) as (owned, turn):
             calls = await _asks(turn, 1, 2)
-            waiting = await turn.run_tools(calls, told.tools, approval_wait_s=SHORT_S)
+            waiting = await turn.run_tools(calls, told.tools, approval_wait_ms=SHORT_MS)
         for place in range(2):
             async with connect(log) as person:
                 result = waiting[place]
@@ -127,7 +127,7 @@ class ApprovalContract:
                 assert len(report.waiting) == 1 - place
                 turn = await taken.resume_turn()
                 await turn.run_tools(
-                    await turn.open_calls(), told.tools, approval_wait_s=SHORT_S
+                    await turn.open_calls(), told.tools, approval_wait_ms=SHORT_MS
                 )
                 asked = await _events(taken, PermissionRequested)
                 assert len(asked) == 2
@@ -137,7 +137,7 @@ class ApprovalContract:
     async def test_edited_arguments_are_the_only_ones_that_run(self, log: Log) -> None:
         told = Told()
 
-        async def edit(view: Session, request_id: str) -> None:
+        async def edit(view: SessionView, request_id: str) -> None:
             await view.grant(request_id, edited_arguments='{"n": 7}')
 
         async with _turn(log) as (owned, turn):
@@ -152,7 +152,7 @@ class ApprovalContract:
         told = Told()
         async with _turn(log) as (owned, turn):
             calls = await _asks(turn, 1)
-            (waiting,) = await turn.run_tools(calls, told.tools, approval_wait_s=SHORT_S)
+            (waiting,) = await turn.run_tools(calls, told.tools, approval_wait_ms=SHORT_MS)
             assert isinstance(waiting, Waiting)
             name = waiting.request_id
             with pytest.raises(AnswerRefusedError, match="it is for arguments"):
@@ -172,7 +172,7 @@ class ApprovalContract:
         told = Told()
         async with _turn(log) as (owned, turn):
             calls = await _asks(turn, 1)
-            (waiting,) = await turn.run_tools(calls, told.tools, approval_wait_s=SHORT_S)
+            (waiting,) = await turn.run_tools(calls, told.tools, approval_wait_ms=SHORT_MS)
             assert isinstance(waiting, Waiting)
             async with connect(log, actor=Actor(kind="AGENT", id="teller")) as agent:
                 view = await agent.open(owned.session_id)
@@ -209,7 +209,7 @@ class ApprovalContract:
         async with _turn(log) as (owned, turn):
             calls = await _asks(turn, 1, 20, 60, 200)
             results = await turn.run_tools(
-                calls, told.tools, policy=small, approval_wait_s=SHORT_S
+                calls, told.tools, policy=small, approval_wait_ms=SHORT_MS
             )
             kinds = [type(result) for result in results]
             assert kinds == [Done, Waiting, Waiting, Denied]
@@ -228,7 +228,7 @@ class ApprovalContract:
     ) -> None:
         told = Told()
 
-        async def for_the_session(view: Session, request_id: str) -> None:
+        async def for_the_session(view: SessionView, request_id: str) -> None:
             await view.grant(request_id, scope="SESSION")
 
         def strict(call: PendingCall, tool: Tool, state: SessionState) -> Ruling:
@@ -241,7 +241,7 @@ class ApprovalContract:
             (result,) = await turn.run_tools(await _asks(turn, 2), told.tools)
             assert isinstance(result, Done)
             (strictly,) = await turn.run_tools(
-                await _asks(turn, 3), told.tools, policy=strict, approval_wait_s=SHORT_S
+                await _asks(turn, 3), told.tools, policy=strict, approval_wait_ms=SHORT_MS
             )
             assert isinstance(strictly, Waiting)
             granted = await _events(owned, PermissionGranted)
@@ -255,7 +255,7 @@ class ApprovalContract:
         told = Told()
         answered: list[str] = []
 
-        async def for_the_turn(view: Session, request_id: str) -> None:
+        async def for_the_turn(view: SessionView, request_id: str) -> None:
             if not answered:
                 answered.append(request_id)
                 await view.grant(request_id, scope="TURN")
@@ -272,7 +272,7 @@ class ApprovalContract:
         """Case B34, second half."""
         told = Told()
 
-        async def deny(view: Session, request_id: str) -> None:
+        async def deny(view: SessionView, request_id: str) -> None:
             await view.deny(request_id, "say it in Latin")
 
         async with _turn(log) as (owned, turn):
@@ -290,7 +290,7 @@ class ApprovalContract:
         """Case B34, first half: the session rests until a person has answered."""
         told = Told()
 
-        async def deny(view: Session, request_id: str) -> None:
+        async def deny(view: SessionView, request_id: str) -> None:
             await view.deny(request_id, "no")
 
         async with _turn(log) as (owned, turn):
@@ -301,7 +301,7 @@ class ApprovalContract:
             calls = await _asks(turn, 1, 2)
             limits = ApprovalLimits(denials_max=2)
             again, other = await turn.run_tools(
-                calls, told.tools, limits=limits, approval_wait_s=SHORT_S
+                calls, told.tools, limits=limits, approval_wait_ms=SHORT_MS
             )
             assert isinstance(again, Waiting)
             assert isinstance(other, Waiting)
@@ -321,7 +321,7 @@ class ApprovalContract:
             taken = await client.take(session_id)
             turn = await taken.resume_turn()
             calls = await turn.open_calls()
-            await turn.run_tools(calls, told.tools, approval_wait_s=SHORT_S)
+            await turn.run_tools(calls, told.tools, approval_wait_ms=SHORT_MS)
             turn.leave()
         assert told.ran == [{"n": 1}]
 
@@ -360,7 +360,7 @@ class ApprovalContract:
                     [call],
                     told.tools,
                     limits=limits,
-                    approval_wait_s=0.2,
+                    approval_wait_ms=200,
                     approval_expires_ms=1,
                 )
                 assert isinstance(waiting, Waiting)
@@ -395,7 +395,7 @@ class ApprovalContract:
             turn = owned.turn("go")
             await turn.__aenter__()
             calls = await _asks(turn, 1)
-            await turn.run_tools(calls, told.tools, approval_wait_s=SHORT_S)
+            await turn.run_tools(calls, told.tools, approval_wait_ms=SHORT_MS)
             (asked,) = await _events(owned, PermissionRequested)
         assert asked.root_session_id == root.session_id
 

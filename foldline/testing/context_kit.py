@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.summarisers import SummaryRequest
 from foldline.producers.tools import (
     Tool,

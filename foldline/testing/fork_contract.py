@@ -22,7 +22,7 @@ from foldline.processors.lineage import joined_events, lineage_of
 from foldline.processors.log import Log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Tool, Toolbox, ToolContext
 from foldline.projections.context import Context
 from foldline.projections.reading import context_of
@@ -205,7 +205,7 @@ class ForkContract:
             for session, end in ((parent, length), (fork, length + 1)):
                 for at_seq in (0, -1, end + 1, end + 112, 2**31 + 1, 2**63, 2**70):
                     with pytest.raises(ForkPointError, match=f"1 to {end}"):
-                        await session.fork(at_seq, session_id=wanted)
+                        await session.fork(at_seq, fork_id=wanted)
             with pytest.raises(SessionNotFoundError):
                 await client.fork(new_id(), 1, fork_id=wanted)
             assert log.state(wanted) is None
@@ -237,7 +237,7 @@ class ForkContract:
             await turn.append(started)
             fork = await parent.fork((await parent.state()).seq)
             turn.leave()
-            assert await fork.open_calls() == []
+            assert await fork.unfinished_calls() == []
             assert (await fork.recover(_tools())).to_run == []
             async with fork.turn("go on") as own:
                 context = await own.context()
@@ -335,7 +335,7 @@ class ForkContract:
         async with connect(log) as client:
             parent = await _parent(client)
             with pytest.raises(SessionExistsError):
-                await parent.fork(5, session_id=parent.session_id)
+                await parent.fork(5, fork_id=parent.session_id)
 
     async def test_no_new_session_has_a_name_that_nobody_can_see(self, log: Log) -> None:
         """However it comes into being; nothing is made, and nothing else is lost."""
@@ -345,7 +345,7 @@ class ForkContract:
                 makers: tuple[Callable[[], Awaitable[object]], ...] = (
                     partial(client.create, agent="a", session_id=name),
                     partial(client.fork, parent.session_id, 1, fork_id=name),
-                    partial(parent.fork, 1, session_id=name),
+                    partial(parent.fork, 1, fork_id=name),
                     partial(client.mirror, system="x", stream="s", session_id=name),
                 )
                 for make in makers:

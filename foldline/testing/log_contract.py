@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import pytest
 
 from foldline.errors import BlobError
+from foldline.processors.clock import wall_clock
 from foldline.processors.log import Log
-from foldline.processors.open_log import wall_clock
 from foldline.testing.approval_contract import ApprovalContract
 from foldline.testing.fork_contract import ForkContract
 from foldline.testing.log_story import LogStory, new_id

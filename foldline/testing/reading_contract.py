@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 from foldline.processors.fold import initial, replay
-from foldline.processors.log import FOLLOW_MAX_EVENTS, Log
+from foldline.processors.log import FOLLOW_MAX_EVENTS, Log, SessionSummary, order_of
 from foldline.processors.memory_log import MemoryLog
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
@@ -187,6 +187,22 @@ class ReadingContract:
             s.session_id for s in log.sessions(limit=10**30)
         }
         assert log.sessions(tenant=new_id()) == []
+        log.close()
+
+    def test_pages_have_each_session_once_even_where_times_are_equal(
+        self, make_log: MakeLog, tenant: str
+    ) -> None:
+        log = make_log(clock=ticking(step=0))
+        made = [LogStory(log, tenant=tenant).given(created()) for _ in range(5)]
+        seen: list[SessionSummary] = []
+        while page := log.sessions(
+            tenant=tenant, limit=2, before=order_of(seen[-1]) if seen else None
+        ):
+            seen += page
+        assert seen == log.sessions(tenant=tenant)
+        assert seen == sorted(seen, key=order_of, reverse=True)
+        assert {row.session_id for row in seen} == {story.session_id for story in made}
+        assert len(seen) == len(made)
         log.close()
 
 

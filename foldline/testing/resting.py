@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
-from foldline.producers.session import View
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import PendingCall
 from foldline.producers.turn import Turn
 from foldline.schemas.blocks import text_block
+from foldline.schemas.choices import CancelTarget, SteeringMode
 from foldline.schemas.events import (
     BudgetSet,
     CompactionCompleted,
@@ -196,14 +196,14 @@ async def _set_up(owned: OwnedSession, turn: Turn) -> None:  # noqa: ARG001 - a 
         await owned.append(event)
 
 
-def _steered(mode: str) -> Thing:
+def _steered(mode: SteeringMode) -> Thing:
     async def steered(owned: OwnedSession, turn: Turn) -> None:  # noqa: ARG001 - a Thing
         await owned.steer("look", mode=mode)
 
     return steered
 
 
-def _cancelled(target: str) -> Thing:
+def _cancelled(target: CancelTarget) -> Thing:
     async def cancelled(owned: OwnedSession, turn: Turn) -> None:
         call = await _started(owned, turn)
         target_id = call.call_id if target == "CALL" else None
@@ -214,7 +214,7 @@ def _cancelled(target: str) -> Thing:
 
 async def _stop_wanted(owned: OwnedSession, turn: Turn) -> None:  # noqa: ARG001 - a Thing
     """Somebody outside wants the whole session stopped."""
-    await View.cancel(owned, "enough")
+    await owned.cancel("enough")
 
 
 THINGS: dict[str, Thing] = {

@@ -1,6 +1,6 @@
 """Events that tests say again and again, and a clock that ticks by itself."""
 
-from foldline.processors.batch import Clock
+from foldline.processors.clock import Clock
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import (
     SessionCreated,

@@ -12,10 +12,10 @@ import pytest
 from foldline.errors import AppendRefusedError, PendingSteeringError
 from foldline.processors.log import Log
 from foldline.producers.client import Client, connect
-from foldline.producers.owned import OwnedSession
-from foldline.producers.session import View
+from foldline.producers.session import OwnedSession, SessionView
 from foldline.producers.tools import Toolbox
 from foldline.projections.context import Context
+from foldline.schemas.choices import SteeringMode
 from foldline.schemas.events import SteeringExpired
 from foldline.schemas.state import SessionState
 from foldline.testing.resting import CHANGED_BY_REST, THINGS
@@ -80,7 +80,9 @@ class SteeringContract:
             assert (await owned.state()).counts["TurnStarted"] == 2
 
     @pytest.mark.parametrize("mode", ["INTERRUPT", "ON_IDLE"])
-    async def test_an_idle_agent_waits_to_be_steered(self, log: Log, mode: str) -> None:
+    async def test_an_idle_agent_waits_to_be_steered(
+        self, log: Log, mode: SteeringMode
+    ) -> None:
         async with connect(log) as client, connect(log) as person:
             owned = await client.create(agent="a")
             waiting = asyncio.create_task(owned.steered_turn(wait_s=60))
@@ -154,7 +156,7 @@ class SteeringContract:
                 case "fail":
                     await owned.fail("Broken")
                 case _:
-                    await owned.cancel("lunch")
+                    await owned.end_cancelled("lunch")
             assert len(await expired(owned)) == 2
             assert not (await owned.state()).steering
 
@@ -238,7 +240,7 @@ async def _completes(owned: OwnedSession) -> bool:
     return True
 
 
-async def _steers(view: View, said: str) -> bool:
+async def _steers(view: SessionView, said: str) -> bool:
     try:
         await view.steer(said)
     except AppendRefusedError as error:

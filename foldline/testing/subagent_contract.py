@@ -13,8 +13,8 @@ from foldline.errors import AppendRefusedError, LiveOwnerError, SubagentEndedErr
 from foldline.processors.log import Log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.recovering import RecoveryWorker
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import (
     Background,
     Backgrounded,
@@ -28,6 +28,7 @@ from foldline.producers.tools import (
 )
 from foldline.producers.turn import Turn
 from foldline.projections.subagents import children_to_wait_for
+from foldline.schemas.choices import CancelTarget
 from foldline.schemas.events import SessionCancelled
 from foldline.testing.log_story import new_id
 
@@ -115,7 +116,7 @@ class SubagentContract:
                     case "fail":
                         await child.fail("Broken")
                     case _:
-                        await child.cancel("lunch")
+                        await child.end_cancelled("lunch")
                 assert isinstance(await waiting, kind)
                 assert isinstance(await parent.subagent_result(call), kind)
                 context = await turn.context()
@@ -197,7 +198,7 @@ class SubagentContract:
 
     @pytest.mark.parametrize("target", ["SESSION", "TURN", "CALL"])
     async def test_a_stop_follows_the_tree_in_whatever_process_it_is(
-        self, log: Log, target: str
+        self, log: Log, target: CancelTarget
     ) -> None:
         async with connect(log) as one, connect(log) as two, connect(log) as person:
             parent = await one.create(agent="lead")
@@ -221,10 +222,10 @@ class SubagentContract:
                 assert (await leaf.state()).cancellation is not None
                 spared = (await other.state()).cancellation is None
                 assert spared == (target == "CALL")
-                await child.cancel("enough")
+                await child.end_cancelled("enough")
                 assert isinstance(await parent.subagent_result(first), Cancelled)
                 for left in (leaf, other):
-                    await left.cancel("enough")
+                    await left.end_cancelled("enough")
                 await parent.settle_subagents()
             assert not (await parent.state()).subagents
 
@@ -239,7 +240,7 @@ class SubagentContract:
                 cancellation = (await child.state()).cancellation
                 assert cancellation is not None
                 assert cancellation.reason == "enough"
-                await child.cancel("enough")
+                await child.end_cancelled("enough")
                 await parent.subagent_result(call)
                 await turn.end("ABORTED")
 

@@ -85,7 +85,7 @@ class ToolContract:
             owned = await client.create(agent="a")
             async with owned.turn("go") as turn:
                 calls = await asks(turn, ToolRequest("gated", "{}", new_id()))
-                (waiting,) = await turn.run_tools(calls, tool.box, approval_wait_s=0)
+                (waiting,) = await turn.run_tools(calls, tool.box, approval_wait_ms=0)
                 assert isinstance(waiting, Waiting)
                 turn.leave()
             await owned.suspend("lunch")
@@ -113,14 +113,14 @@ class ToolContract:
                     ToolRequest("gated", "{}", new_id()),
                 )
                 calls = await asks(turn, *requests)
-                done, _ = await turn.run_tools(calls, tool.box, approval_wait_s=0)
+                done, _ = await turn.run_tools(calls, tool.box, approval_wait_ms=0)
                 turn.leave()
         for _ in range(RESUMES):
             async with connect(log) as other:
                 owned = await other.take(owned.session_id)
                 await owned.recover(tool.box)
                 turn = await owned.resume_turn()
-                again, waiting = await turn.run_tools(calls, tool.box, approval_wait_s=0)
+                again, waiting = await turn.run_tools(calls, tool.box, approval_wait_ms=0)
                 assert isinstance(again, Done)
                 assert isinstance(done, Done)
                 assert again.output == done.output

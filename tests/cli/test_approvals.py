@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from foldline.processors.log import Log
+from foldline.projections.recovery import question_id
 from foldline.schemas.blocks import text_of
 from foldline.schemas.events import (
     InputProvided,
@@ -19,10 +20,13 @@ from foldline.schemas.events import (
     PermissionRequested,
     SessionCreated,
     SubagentStarted,
+    ToolExecutionStarted,
+    ToolOutcomeResolved,
+    ToolOutcomeUnknown,
     TurnEnded,
     TurnStarted,
 )
-from tests.cli.conftest import Run, Writer, said
+from tests.cli.conftest import Run, Writer, call, said
 
 Made = Callable[..., Writer]
 
@@ -116,6 +120,33 @@ def test_a_question_is_answered_and_not_granted(
     event = last_event(log)
     assert isinstance(event, InputProvided)
     assert text_of(event.blocks) == "main"
+
+
+def test_recoverys_question_wants_an_outcome_and_closes_the_call(
+    run: Run, log: Log, written: Writer
+) -> None:
+    written.append(PermissionDenied(request_id="r1", call_id="m1:2", decided_by="POLICY"))
+    request = call(9, "mail", "{}")
+    start = ToolExecutionStarted(call_id="m1:9", operation_id="o9", effect="UNSAFE")
+    unknown = ToolOutcomeUnknown(call_id="m1:9", attempt=1, reason="killed")
+    asked = InputRequested(
+        request_id=question_id("m1:9", 1), call_id="m1:9", prompt=said("did it happen?")
+    )
+    for event in (request, start, unknown, asked):
+        written.append(event)
+    refused = run("approvals", "answer", "recovery", "yes")
+    assert refused.code == 1
+    assert "COMPLETED, FAILED, NOT_EXECUTED" in refused.err
+    done = run("approvals", "answer", "recovery", "completed")
+    assert (done.code, "ToolOutcomeResolved" in done.out) == (0, True)
+    event = last_event(log)
+    assert isinstance(event, ToolOutcomeResolved)
+    assert (event.call_id, event.attempt, event.outcome) == ("m1:9", 1, "COMPLETED")
+    assert event.resolver.startswith("PERSON:")
+    state = log.state("open-1")
+    assert state is not None
+    assert not state.requests
+    assert "m1:9" not in state.calls
 
 
 def denied_before(written: Writer) -> None:

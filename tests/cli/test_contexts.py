@@ -15,6 +15,7 @@ from foldline.producers.model import ModelResponse
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import CompactionCompleted, Usage
 from tests.cli.conftest import HOSTILE
+from tests.cli.test_command import on_terminal
 
 pytestmark = pytest.mark.usefixtures("log")
 
@@ -206,6 +207,63 @@ def test_what_there_is_not_is_a_usage_error(
 ) -> None:
     done = run("context", talk[0], option, value)
     assert (done.code, done.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--diff",),
+        ("--explain",),
+        ("--from-seq", "5"),
+        ("--at-seq", "5"),
+        ("--budget", "9"),
+        ("--format", "anthropic"),
+    ],
+)
+def test_a_request_that_was_sent_is_not_had_in_another_way(
+    run: Run, talk: tuple[str, list[str]], options: tuple[str, ...]
+) -> None:
+    done = run("context", talk[0], "--request", talk[1][0], *options)
+    assert (done.code, done.out) == (2, "")
+    assert "--request" in done.err
+
+
+def test_an_empty_name_of_a_model_call_is_none(run: Run) -> None:
+    done = run("context", "open-1", "--request", "")
+    assert (done.code, done.out) == (2, "")
+    assert "no such model call" in done.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--diff", "--from-seq", "5"),
+        ("--diff", "--explain"),
+        ("--from-seq", "5", "--output", "x"),
+    ],
+)
+def test_a_difference_is_of_one_kind_and_shown_in_one_way(
+    run: Run, talk: tuple[str, list[str]], options: tuple[str, ...]
+) -> None:
+    done = run("context", talk[0], *options)
+    assert (done.code, done.out) == (2, "")
+
+
+@pytest.mark.parametrize("option", ["--at-seq", "--from-seq"])
+@pytest.mark.parametrize("seq", ["0", "999999"])
+def test_a_seq_that_there_is_not_is_blamed_on_its_own_option(
+    run: Run, talk: tuple[str, list[str]], option: str, seq: str
+) -> None:
+    done = run("context", talk[0], option, seq)
+    assert done.code == 2
+    assert f"{option}: talk has no event there" in done.err
+
+
+def test_a_terminal_is_told_that_it_works(url: str, log: Log) -> None:
+    assert log.state("open-1") is not None
+    for how in ((), ("--from-seq", "5")):
+        shown = on_terminal("context", "open-1", *how, FOLDLINE_URL=url)
+        assert "counting its tokens" in shown
 
 
 def test_a_difference_takes_two_calls(run: Run) -> None:

@@ -74,6 +74,14 @@ def test_one_look_records_what_the_rules_want_and_the_next_nothing(
     assert "CRITICAL house rule no-mail at seq 11 action CANCEL: tool mail" in shown
 
 
+def test_it_makes_no_log_where_none_is(run: Run, rules: str, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    done = run("policies", "run", "--rules", rules, "--once")
+    assert (done.code, done.out) == (3, "")
+    assert "no log here yet" in done.err
+    assert sorted(tmp_path.iterdir()) == before
+
+
 @pytest.mark.usefixtures("log")
 def test_a_backtest_says_where_what_and_what_came_after(run: Run, rules: str) -> None:
     arguments = ("policies", "backtest", "spend", "--rules", rules)

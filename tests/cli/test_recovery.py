@@ -187,6 +187,13 @@ def test_on_kafka_too_and_a_topic_holds_what_was_done(
     assert (resolved.attempt, resolved.detail) == (1, "the ledger")
 
 
+def test_it_makes_no_log_where_none_is(tmp_path: Path) -> None:
+    run = Run(f"sqlite:///{tmp_path}/none/sessions.db", tmp_path, "UNSAFE")
+    (refused,) = recovery(run, "run", "--once", code=3)
+    assert refused["error"]["kind"] == "NoLogError"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -194,6 +201,8 @@ def test_on_kafka_too_and_a_topic_holds_what_was_done(
         (("--reconcilers", "no_such_module:x"), "is not loaded"),
         (("--reconcilers", "tests.recovery_kit:nothing"), "has no nothing"),
         (("--reconcilers", "tests.recovery_kit:ROOT"), "has no ROOT"),
+        (("--reconcilers", "json:dumps"), "json:dumps raised TypeError"),
+        (("--reconcilers", "json:JSONEncoder"), "is no Toolbox"),
         (("--resume", "tests.recovery_kit:toolbox"), "async def resume"),
         (("--every-ms", "1"), "50 or more"),
         (("--resumes-max", "-1"), "0 or more"),

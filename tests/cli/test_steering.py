@@ -68,3 +68,22 @@ def test_a_session_a_turn_or_a_call_is_asked_to_stop(
 
 def test_only_one_thing_is_asked_to_stop_at_a_time(run: Run) -> None:
     assert run("cancel", "open-1", "--turn", "--call", "m1:2").code == 2
+
+
+@pytest.mark.parametrize("call", ["m1:0", "nosuch", ""])
+def test_a_call_that_is_not_open_is_not_asked_to_stop(run: Run, call: str) -> None:
+    before = last_event(run)
+    done = run("cancel", "open-1", "--call", call)
+    assert (done.code, done.out) == (2, "")
+    assert "an open call" in done.err
+    assert last_event(run) == before
+
+
+@pytest.mark.parametrize("arguments", [("steer", "{}", "stop that"), ("cancel", "{}")])
+def test_of_a_mirrored_session_it_is_said_that_nobody_heeds_it(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    done = run(*(argument.format("mirror-1") for argument in arguments))
+    assert done.code == 0
+    assert "claude-code runs mirror-1" in done.err
+    assert run(*(argument.format("open-1") for argument in arguments)).err == ""

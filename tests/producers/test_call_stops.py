@@ -1,17 +1,18 @@
 """One call cancelled alone, before it began here: it does not begin, its siblings go on."""
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.policies import ApprovalLimits
 from foldline.producers.recovery_actions import CANCELLED, Step
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Cancelled, Done, Tool, Toolbox, ToolContext
 from foldline.producers.turn import Turn
 from foldline.schemas.blocks import text_of
+from foldline.schemas.choices import CancelTarget
 from foldline.schemas.events import (
     PermissionDenied,
     ToolExecutionCancelled,
@@ -49,13 +50,16 @@ async def shown_last(turn: Turn) -> str:
     return part.text
 
 
+How = CancelTarget | Literal["STEERING"]
+
+
 async def only_call(owned: OwnedSession) -> str:
     """The id of the one open call."""
     (call_id,) = (await owned.state()).calls
     return call_id
 
 
-async def stop(log: FaultyLog, owned: OwnedSession, how: str) -> str:
+async def stop(log: FaultyLog, owned: OwnedSession, how: How) -> str:
     """Somebody wants the call, the turn or the session stopped, or the agent to look up."""
     if how == "STEERING":
         async with client(log) as person:
@@ -98,7 +102,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_permission_waits_no_m
             calls = await model_says(turn, ToolRequest("quick", "{}", "1"))
             toolbox = Toolbox(Tool(quick, approval="always"))
             running = asyncio.create_task(
-                turn.run_tools(calls, toolbox, approval_wait_s=3_600)
+                turn.run_tools(calls, toolbox, approval_wait_ms=3_600_000)
             )
             await until(owned, "PermissionRequested")
             await cancel(log, calls[0].call_id)
@@ -115,7 +119,7 @@ async def test_a_grant_does_not_bring_a_cancelled_call_back() -> None:
         async with owned.turn("go") as turn:
             calls = await model_says(turn, ToolRequest("quick", "{}", "1"))
             toolbox = Toolbox(Tool(quick, approval="always"))
-            await turn.run_tools(calls, toolbox, approval_wait_s=0)
+            await turn.run_tools(calls, toolbox, approval_wait_ms=0)
             (request_id,) = (await owned.state()).requests
             await cancel(log, calls[0].call_id)
             async with client(log) as person:
@@ -220,7 +224,7 @@ async def test_what_may_be_repeated_is_not_once_it_was_cancelled(effect: str) ->
 @pytest.mark.parametrize("effect", ["READ_ONLY", "IDEMPOTENT"])
 @pytest.mark.parametrize("how", ["CALL", "TURN", "SESSION", "STEERING"])
 async def test_what_was_to_stop_before_its_recovery_is_not_repeated(
-    how: str, effect: str
+    how: How, effect: str
 ) -> None:
     """Nobody knows whether it happened, and nobody waits for it: the model is told."""
     tool = Charge(effect)
@@ -260,7 +264,7 @@ async def test_a_call_that_was_cancelled_while_nobody_had_it_is_closed() -> None
 
 
 @pytest.mark.parametrize("how", ["CALL", "TURN", "SESSION", "STEERING"])
-async def test_what_recovery_runs_again_can_be_stopped(how: str) -> None:
+async def test_what_recovery_runs_again_can_be_stopped(how: How) -> None:
     """It may run for hours; another call's end is not its own."""
     began = asyncio.Event()
 

@@ -6,7 +6,7 @@ from foldline.errors import ForkPointError
 from foldline.processors.memory_log import MemoryLog
 from foldline.producers.identity import wall_clock
 from foldline.producers.model import ModelResponse
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.projections.trees import tree_of
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import Usage
@@ -49,7 +49,7 @@ async def test_a_place_in_a_list_that_merges_two_sources_is_no_fork_point(
         assert len(shown) == 6 + stored
         name = new_id()
         with pytest.raises(ForkPointError):
-            await child.fork(len(shown) + beyond, session_id=name)
+            await child.fork(len(shown) + beyond, fork_id=name)
         assert log.state(name) is None
         for recorded in shown:
             fork = await child.fork(recorded.seq)

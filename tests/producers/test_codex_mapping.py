@@ -277,6 +277,21 @@ def test_calls_and_outputs_that_do_not_pair_are_kept_and_counted(
     assert state.anomalies["result_without_call"] == 1
 
 
+def test_a_result_before_its_call_is_a_duplicate_of_the_file_and_odd_in_the_log(
+    script: Rollout, into: Import
+) -> None:
+    for call in ("a", "b"):
+        script.output(call)
+    for call in ("a", "b"):
+        script.call(call, cmd="x")
+    report = into.take(script.data)
+    assert (report.orphan_results, report.duplicate_results) == (0, 2)
+    assert (report.tool_calls, report.open_tool_calls) == (2, 2)
+    state = into.log.state(ROLLOUT)
+    assert state is not None
+    assert state.anomalies["result_without_call"] == 2
+
+
 def test_a_repeated_id_is_two_calls(script: Rollout, into: Import) -> None:
     for _ in range(2):
         script.call("a", cmd="x")

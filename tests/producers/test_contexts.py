@@ -189,3 +189,22 @@ async def test_a_budget_is_kept_from_the_first_context_on_whatever_the_text(
             await turn.context()
         assert owned.over_budget_tokens > 1_000
     assert "above its budget" in caplog.text
+
+
+async def test_the_first_context_of_a_session_taken_over_waits_for_no_vocabulary() -> None:
+    """By its bytes it is within the budget, as by its owner's count; then it is counted."""
+    policy = ContextPolicy("small", budget_tokens=10_000)
+    log = open_log("memory:")
+    async with connect(log) as dead, connect(log) as client:
+        left = await dead.create(agent="a", session_id="s", policy=policy)
+        async with left.turn("word " * 4_000) as turn:
+            await turn.context()
+            turn.leave()
+        default_counter.cache_clear()  # as in a process that has counted nothing yet
+        taken = await client.take("s", steal=True, policy=policy)
+        async with await taken.resume_turn() as turn:
+            first = await turn.context()
+            assert not default_counter().loaded
+            assert (await turn.context()).messages == first.messages
+            assert default_counter().loaded
+    log.close()

@@ -77,6 +77,33 @@ def test_what_is_of_no_format_is_refused(tmp_path: Path, data: bytes) -> None:
         detect(path, record_max_bytes=LIMIT)
 
 
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (STATE[:-1], "a JSON document that does not end"),
+        (STATE[:-3], "a JSON document that does not end"),
+        (ITEMS[:-1], "a JSON document that does not end"),
+        (ITEMS[:20], "a JSON document that does not end"),
+        (json.dumps(json.loads(STATE), indent=4).encode()[:-2], "does not end"),
+        (json.dumps(json.loads(ITEMS), indent=4).encode()[:-9], "does not end"),
+        (b'{\n"a": 1,\n"b" 2}', "broken in line 3"),
+        (b"[" + b"1" * 5_000 + b"]", "a number too long"),
+        (b"[]", "an empty list"),
+        (b" {\n}\n", "an empty JSON object"),
+        (b"[1, 2]", "its records are of no known kind"),
+        (b'[{"role": "user", "content": "hi"}]', "it looks like a chat of messages"),
+        (b'{\n"trajectory": [],\n"history": []\n}', "a SWE-agent trajectory"),
+    ],
+)
+def test_of_a_document_that_is_none_it_is_said_what_is_wrong(
+    tmp_path: Path, data: bytes, says: str
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(data)
+    with pytest.raises(ImportSourceError, match=says):
+        detect(path, record_max_bytes=LIMIT)
+
+
 def test_a_document_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(STATE)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from foldline.processors.batch import Clock
-from foldline.processors.open_log import wall_clock
+from foldline.processors.clock import Clock, wall_clock
 from foldline.testing import LogContract
 from foldline.testing.verdict_contract import MakeLog
 from tests.harness import FaultyLog, memory

@@ -10,7 +10,7 @@ from foldline.processors.lineage import joined_events, lineage_of
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import connect
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.projections.building import build
 from foldline.projections.context import Context, Sources
 from foldline.projections.reading import context_of

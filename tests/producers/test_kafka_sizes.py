@@ -10,7 +10,7 @@ from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import connect
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Done, Tool, Toolbox
 from foldline.schemas.blocks import Blob
 from foldline.schemas.events import ToolExecutionCompleted

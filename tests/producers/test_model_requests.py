@@ -10,9 +10,9 @@ from foldline.errors import SettingsError
 from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.replay_inputs import Inputs
 from foldline.producers.replaying import replay
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Tool, Toolbox, ToolContext
 from foldline.producers.turn import Turn
 from foldline.projections.reading import request_of

@@ -9,7 +9,7 @@ from foldline.processors.open_log import open_log
 from foldline.producers.client import connect
 from foldline.producers.model import ModelResponse
 from foldline.producers.model_summariser import CHUNKS_MAX, ModelSummariser, Question
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.projections.policy import ContextPolicy
 from foldline.projections.reading import request_of
 from foldline.schemas.blocks import Blob, text_block

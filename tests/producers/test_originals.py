@@ -9,7 +9,7 @@ from foldline.processors.open_log import open_log
 from foldline.producers import originals
 from foldline.producers.client import connect
 from foldline.producers.originals import FIRST_EVENTS, Taking, read_origins
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.turn import Turn
 from foldline.projections.policy import LEAN
 from foldline.projections.summarising import facts_of, summary_of

@@ -34,6 +34,7 @@ from foldline.projections.oversight_rules import (
     Limits,
     Reaction,
 )
+from foldline.schemas.choices import CancelTarget
 from foldline.schemas.events import (
     PolicyViolation,
     SessionCancelled,
@@ -55,7 +56,7 @@ SAID = "PolicyViolation", "RECORDED"
 COMMAND = "import sys; from foldline.cli import main; sys.exit(main())"
 
 
-def cancelling(target: str = "SESSION") -> ForbiddenTool:
+def cancelling(target: CancelTarget = "SESSION") -> ForbiddenTool:
     return ForbiddenTool("no-deploy", ("deploy",), reaction=Reaction("CANCEL", target))
 
 
@@ -151,7 +152,7 @@ async def test_a_stop_is_heard_by_the_session_and_by_its_subagents(
 
 @pytest.mark.parametrize("target", ["TURN", "CALL"])
 async def test_what_would_stop_something_that_is_over_is_left_out(
-    log: AuditableLog, target: str
+    log: AuditableLog, target: CancelTarget
 ) -> None:
     tell(log).given(h.turn_ends("ABORTED"), started())
     done = await look(log, cancelling(target))
@@ -287,7 +288,7 @@ async def test_a_fork_is_judged_by_its_own_events(log: AuditableLog) -> None:
     tell(log)
     async with connect(log, settings=QUICK) as client:
         view = await client.open("s")
-        fork = await view.fork(3, session_id="fork")
+        fork = await view.fork(3, fork_id="fork")
         await fork.close()
     done = await look(log, Budget("calls", Limits(tool_calls=0)))
     assert [one.session_id for one in done.done] == ["s"]

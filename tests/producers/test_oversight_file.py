@@ -150,6 +150,7 @@ MEANINGLESS = {
     f'{RULE}kind = "repeated-denial"\nany_call = 1': "any_call is true or false",
     f'{RULE}kind = "loop"\naction = "kill"': "action is one of none, steer, cancel",
     f'{RULE}kind = "loop"\nmessage = 1': "message is a text",
+    f'{RULE}kind = "loop"\nmessage = "{"x" * 4_001}"': "message has 4001 characters",
     f'{RULE}kind = "loop"\nversion = 0': "version is a number from 1 on",
     f'{RULE}kind = "loop"\nversion = 2147483648': "from 1 on, to 2147483647",
     f"rule = {'[' * 20_000}": "maximum recursion depth",

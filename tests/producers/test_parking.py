@@ -8,7 +8,7 @@ from foldline.producers.client import connect
 from foldline.producers.model import ToolRequest
 from foldline.producers.policies import ApprovalLimits
 from foldline.producers.recovering import RecoveryWorker
-from foldline.producers.session import View
+from foldline.producers.session import SessionView
 from foldline.producers.tools import Tool, Toolbox, ToolContext, Waiting
 from foldline.projections.resuming import ResumePolicy
 from foldline.schemas.state import SUSPENDED
@@ -20,17 +20,17 @@ def tell(arguments: dict[str, Any], context: ToolContext) -> str:
     return f"{arguments}{context.attempt}"
 
 
-async def granted(view: View, waiting: Waiting) -> None:
+async def granted(view: SessionView, waiting: Waiting) -> None:
     """A person says yes."""
     await view.grant(waiting.request_id)
 
 
-async def denied(view: View, waiting: Waiting) -> None:
+async def denied(view: SessionView, waiting: Waiting) -> None:
     """A person says no."""
     await view.deny(waiting.request_id, "no")
 
 
-async def cancelled(view: View, waiting: Waiting) -> None:
+async def cancelled(view: SessionView, waiting: Waiting) -> None:
     """A person does not want the call any more."""
     await view.cancel("no more", target="CALL", target_id=waiting.call.call_id)
 
@@ -47,7 +47,7 @@ async def test_recovery_takes_a_parked_session_up_once_its_request_is_answered(
         await turn.__aenter__()
         calls = await model_says(turn, ToolRequest("tell", "{}", "p"))
         (waiting,) = await turn.run_tools(
-            calls, tools, limits=ApprovalLimits(denials_max=0), approval_wait_s=0.01
+            calls, tools, limits=ApprovalLimits(denials_max=0), approval_wait_ms=10
         )
         assert isinstance(waiting, Waiting)
         assert turn.parked

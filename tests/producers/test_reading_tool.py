@@ -10,8 +10,8 @@ from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import connect
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.reading_tool import CHARACTERS_MAX
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Done, Failed, Tool, ToolContext, ToolResult
 from foldline.schemas.blocks import text_block, text_of
 from foldline.schemas.events import (

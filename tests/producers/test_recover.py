@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from foldline.errors import AppendRefusedError
+from foldline.errors import AnswerRefusedError, AppendRefusedError
 from foldline.producers.client import connect
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.recovery_actions import RecoveryReport
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import (
     Done,
     Reconciled,
@@ -23,6 +23,7 @@ from foldline.producers.tools import (
 from foldline.projections.calls import UNKNOWN_TEXT
 from foldline.projections.recovery import RecoveryPolicy
 from foldline.projections.render import to_openai_messages
+from foldline.schemas.choices import CancelTarget, ResolvedOutcome
 from foldline.schemas.events import (
     CompactionStarted,
     InputRequested,
@@ -183,18 +184,42 @@ async def test_without_an_answer_the_outcome_is_unknown_and_a_person_is_asked(
     ("outcome", "runs"), [("COMPLETED", 0), ("FAILED", 0), ("NOT_EXECUTED", 1)]
 )
 async def test_a_person_says_how_it_ended_and_the_call_goes_on_from_there(
-    outcome: str, runs: int
+    outcome: ResolvedOutcome, runs: int
 ) -> None:
     """Through the same inbox as approvals; only NOT_EXECUTED lets it run."""
     tool = Charge("UNSAFE")
     async with crashed(tool) as (owned, log):
         await owned.recover(tool.toolbox)
-        (call,) = await owned.open_calls()
+        (call,) = await owned.unfinished_calls()
         async with client(log) as person:
             await asyncio.sleep(SHORT.start_by_ms / 1000)
             view = await person.open("s")
             await view.resolve(call.call_id, outcome, evidence="I looked")
         assert not (await owned.state()).requests
+        results = await finish(owned, tool.toolbox)
+        assert len(results) == len(tool.done) == runs
+
+
+@pytest.mark.parametrize(
+    ("said", "runs"), [("completed", 0), ('"FAILED"', 0), ("not executed", 1)]
+)
+async def test_the_answer_to_recoverys_question_is_how_the_call_ended(
+    said: str, runs: int
+) -> None:
+    """In the inbox as in `resolve`: else the question would go, and the doubt stay."""
+    tool = Charge("UNSAFE")
+    async with crashed(tool) as (owned, log):
+        await owned.recover(tool.toolbox)
+        question = await one(owned, InputRequested)
+        async with client(log) as person:
+            await asyncio.sleep(SHORT.start_by_ms / 1000)
+            view = await person.open("s")
+            with pytest.raises(AnswerRefusedError, match="COMPLETED, FAILED, NOT_EXECUTED"):
+                await view.answer(question.request_id, "it did, I think")
+            assert question.request_id in (await owned.state()).requests
+            await view.answer(question.request_id, said)
+        assert not (await owned.state()).requests
+        assert (await one(owned, ToolOutcomeResolved)).resolver.startswith("PERSON:")
         results = await finish(owned, tool.toolbox)
         assert len(results) == len(tool.done) == runs
 
@@ -279,7 +304,7 @@ async def test_model_calls_and_compactions_of_the_old_owner_are_closed() -> None
 
 @pytest.mark.parametrize("target", ["TURN", "SESSION"])
 async def test_a_cancellation_that_the_old_owner_did_not_see_is_carried_out(
-    target: str,
+    target: CancelTarget,
 ) -> None:
     """After what may have happened is settled."""
     tool = Charge("RECONCILABLE", tells=True)
@@ -304,9 +329,7 @@ async def test_a_request_that_expired_meanwhile_is_said_to_have() -> None:
         owned = await own.create(agent="a", session_id="s")
         async with owned.turn("go") as turn:
             calls = await model_says(turn, ToolRequest("run", "{}", "p"))
-            await turn.run_tools(
-                calls, toolbox, approval_wait_s=0.001, approval_expires_ms=30
-            )
+            await turn.run_tools(calls, toolbox, approval_wait_ms=1, approval_expires_ms=30)
             turn.leave()
     await asyncio.sleep(0.05)
     async with client(log) as other:
@@ -354,7 +377,7 @@ async def test_finished_calls_are_taken_from_the_log_however_often_one_resumes()
         async with owned.turn("go") as turn:
             asked = [ToolRequest(name, "{}", name) for name in names]
             calls = await model_says(turn, *asked)
-            await turn.run_tools(calls, toolbox, approval_wait_s=0.01)
+            await turn.run_tools(calls, toolbox, approval_wait_ms=10)
             turn.leave()
     for _ in range(3):
         async with client(log) as other:
@@ -364,7 +387,7 @@ async def test_finished_calls_are_taken_from_the_log_however_often_one_resumes()
                 await owned.grant(request_id)
             turn = await owned.resume_turn()
             todo = await turn.open_calls()
-            await turn.run_tools(todo, toolbox, approval_wait_s=0.01)
+            await turn.run_tools(todo, toolbox, approval_wait_ms=10)
     async with client(log) as last:
         owned = await last.take("s")
         async with await owned.resume_turn() as turn:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from foldline.errors import DecodeError, LiveOwnerError, LogUnavailableError
-from foldline.processors.log import SessionSummary
+from foldline.processors.log import ListPlace, SessionSummary
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.recovery_actions import (
     ASKED,
@@ -25,6 +24,7 @@ from foldline.producers.recovery_actions import (
     TAKEN,
     Sweep,
 )
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Reconciled, Tool, Toolbox, ToolContext
 from foldline.projections.planned import planned
 from foldline.projections.recovery import Reconcile, RecoveryPolicy
@@ -457,13 +457,18 @@ class AwayOnce(FaultyLog):
     away = True
 
     def sessions(
-        self, *, tenant: str | None = None, status: str | None = None, limit: int = 100
+        self,
+        *,
+        tenant: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+        before: ListPlace | None = None,
     ) -> list[SessionSummary]:
         """List, or not."""
         if self.away:
             self.away = False
             raise LogUnavailableError(self.url, "away")
-        return super().sessions(tenant=tenant, status=status, limit=limit)
+        return super().sessions(tenant=tenant, status=status, limit=limit, before=before)
 
 
 async def test_a_log_that_is_away_is_waited_for() -> None:

@@ -19,9 +19,9 @@ from foldline.errors import (
 from foldline.processors.open_log import open_log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.replay_inputs import Inputs
 from foldline.producers.replaying import continue_live, load, replay
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Tool, ToolError
 from foldline.projections.replay import (
     DECISION,
@@ -544,7 +544,7 @@ async def until_it_waits(turn: Any, agent: Agent) -> bool:
     """Drive a turn until a call waits for a person; True if it came to its end."""
     calls = await turn.open_calls()
     while True:
-        results = await turn.run_tools(calls, agent.toolbox(), approval_wait_s=0)
+        results = await turn.run_tools(calls, agent.toolbox(), approval_wait_ms=0)
         if any(type(result).__name__ == "Waiting" for result in results):
             return False
         context = await turn.context()

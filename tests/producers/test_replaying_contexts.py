@@ -9,8 +9,8 @@ from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.model import ModelResponse, ToolRequest
 from foldline.producers.model_summariser import ModelSummariser, Question
-from foldline.producers.owned import OwnedSession
 from foldline.producers.replaying import replay
+from foldline.producers.session import OwnedSession
 from foldline.projections.policy import ContextPolicy
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import CompactionCompleted, ContextPruned

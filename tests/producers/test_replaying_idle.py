@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from foldline.producers.owned import OwnedSession
 from foldline.producers.replay_inputs import Inputs
 from foldline.producers.replaying import continue_live, replay
+from foldline.producers.session import OwnedSession
 from foldline.projections.replay import HARNESS
 from tests.harness import client, memory
 from tests.replaying import Agent

@@ -3,19 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from foldline.errors import PendingSteeringError, SubagentEndedError
 from foldline.producers.model import ModelResponse, ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.replay_inputs import Inputs
 from foldline.producers.replaying import replay
-from foldline.producers.session import View
+from foldline.producers.session import OwnedSession, SessionView
 from foldline.producers.tools import PendingCall, Tool, Toolbox, ToolContext
 from foldline.producers.turn import Turn
 from foldline.projections.replay import HARNESS
+from foldline.schemas.choices import CancelTarget
 from tests.harness import FaultyLog, client, memory, until
 
 
@@ -158,7 +158,10 @@ async def _work(_arguments: dict[str, Any], _context: ToolContext) -> str:
     return "never"
 
 
-async def _stopped(view: View, call_id: str, how: str) -> None:
+How = CancelTarget | Literal["STEERING"]
+
+
+async def _stopped(view: SessionView, call_id: str, how: How) -> None:
     """A person wants the call, the turn or whatever goes on to stop."""
     if how == "STEERING":
         await view.steer("Look.")
@@ -170,7 +173,7 @@ async def _stopped(view: View, call_id: str, how: str) -> None:
 @pytest.mark.parametrize("when", ["before it begins", "while it runs"])
 @pytest.mark.parametrize("how", ["CALL", "TURN", "STEERING"])
 async def test_a_harness_is_told_of_a_stop_what_it_was_told_then(
-    log: FaultyLog, how: str, when: str
+    log: FaultyLog, how: How, when: str
 ) -> None:
     """Why, and whether all was to stop or one call alone."""
     told: list[Any] = []

@@ -100,7 +100,7 @@ async def test_a_live_owner_is_not_taken_from_unless_it_is_stolen_from() -> None
         with pytest.raises(FencedError) as again:
             await owned.suspend()
         assert again.value is fenced.value
-        await stolen.cancel("over")
+        await stolen.end_cancelled("over")
 
 
 async def test_an_owner_that_closed_its_client_gives_its_lease_up() -> None:
@@ -195,7 +195,7 @@ async def test_an_ended_session_is_reopened_and_not_taken() -> None:
     log = memory()
     async with client(log) as first:
         owned = await first.create(agent="a", session_id="s")
-        await owned.cancel("over")
+        await owned.end_cancelled("over")
     async with client(log) as second:
         with pytest.raises(AppendRefusedError) as closed:
             await second.take("s")
@@ -241,7 +241,7 @@ async def test_sessions_are_listed_and_a_client_is_entered_first() -> None:
     async with client(memory()) as own:
         await own.create(agent="a", session_id="one")
         owned = await own.create(agent="a", session_id="two")
-        await owned.cancel("over")
+        await owned.end_cancelled("over")
         assert {summary.session_id for summary in await own.sessions()} == {"one", "two"}
         ended = await own.sessions(status="CANCELLED")
         assert [summary.session_id for summary in ended] == ["two"]
@@ -270,7 +270,7 @@ async def test_events_of_others_reach_who_follows() -> None:
 
         following = asyncio.create_task(follow())
         await owned.message("hello")
-        await owned.cancel("over")
+        await owned.end_cancelled("over")
         await asyncio.wait_for(following, 30)
         assert seen == ["UserMessage", "SessionCancelled"]
         assert await count(owned, "SessionCancelled") == 1

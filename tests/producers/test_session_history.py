@@ -1,7 +1,7 @@
 """What a context is read from: only what it needs, and always the same."""
 
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import Tool, Toolbox, ToolContext
 from foldline.projections.building import build
 from foldline.projections.context import Context, Sources

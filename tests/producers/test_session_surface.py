@@ -1,4 +1,4 @@
-"""The public surface: a dozen names, each found by help()."""
+"""The names of `foldline` itself, each found by help()."""
 
 import inspect
 
@@ -10,11 +10,13 @@ def test_the_public_names_are_these_and_no_others() -> None:
     assert foldline.__all__ == [
         "AppendRefusedError",
         "Client",
+        "FencedError",
         "FoldlineError",
+        "LiveOwnerError",
         "ModelResponse",
         "OwnedSession",
         "Reconciled",
-        "Session",
+        "SessionView",
         "Tool",
         "ToolContext",
         "ToolRequest",

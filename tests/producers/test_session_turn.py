@@ -18,6 +18,7 @@ from foldline.producers.model import (
 from foldline.producers.tools import Done, Failed, Tool, Toolbox, ToolContext
 from foldline.projections.context import Context
 from foldline.projections.render import to_openai_messages
+from foldline.schemas.choices import SteeringMode, TurnOutcome
 from foldline.schemas.events import (
     AssistantMessage,
     ModelCallFailed,
@@ -122,7 +123,7 @@ async def test_a_turn_is_not_done_while_a_call_of_it_has_no_end() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["LIMIT", "ABORTED"])
-async def test_a_turn_may_be_ended_otherwise(outcome: str) -> None:
+async def test_a_turn_may_be_ended_otherwise(outcome: TurnOutcome) -> None:
     """Once; leaving the block adds nothing."""
     async with client(memory()) as own:
         owned = await own.create(agent="a")
@@ -353,7 +354,7 @@ async def test_steering_survives_its_owner_and_is_delivered_after_the_resume() -
 
 
 @pytest.mark.parametrize("mode", ["NEXT_TURN", "ON_IDLE"])
-async def test_steering_for_later_waits_for_the_next_turn(mode: str) -> None:
+async def test_steering_for_later_waits_for_the_next_turn(mode: SteeringMode) -> None:
     """It does not reach the turn that was open when it came."""
     async with client(memory()) as own:
         owned = await own.create(agent="a")

@@ -6,7 +6,7 @@ import pytest
 
 from foldline.errors import AppendRefusedError, LogUnavailableError
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import (
     Backgrounded,
     Cancelled,
@@ -221,20 +221,24 @@ async def test_a_session_ends_once_and_its_turn_with_it(end: str) -> None:
             elif end == "fail":
                 await owned.fail("OutOfBudget", "spent")
             else:
-                await owned.cancel("lunch")
+                await owned.end_cancelled("lunch")
         assert (await owned.state()).ended
         assert "TurnEnded" not in await types_in(owned)
         with pytest.raises(AppendRefusedError):
             await owned.complete()
 
 
-async def test_an_owner_may_ask_a_call_to_stop_as_anybody_may() -> None:
-    """Only the session itself is the owner's to end."""
+async def test_an_owner_asks_for_a_stop_as_anybody_may() -> None:
+    """One word, one meaning: `cancel` asks, `end_cancelled` ends."""
     async with client(memory()) as own:
         owned = await own.create(agent="a")
         async with owned.turn("go"):
             await owned.cancel("slow", target="CALL", target_id="c")
-        assert "CancellationRequested" in await types_in(owned)
+            await owned.cancel("lunch")
+            assert not (await owned.state()).ended
+        assert (await types_in(owned)).count("CancellationRequested") == 2
+        await owned.end_cancelled("lunch")
+        assert (await owned.state()).status == "CANCELLED"
 
 
 async def test_an_outcome_that_could_not_be_recorded_is_said_when_closing() -> None:

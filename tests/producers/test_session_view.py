@@ -58,7 +58,7 @@ async def test_feedback_reaches_a_session_that_has_ended_and_steering_does_not()
     """CLOSED, unless it is of a type that is still taken."""
     async with client(memory()) as own:
         owned = await own.create(agent="a")
-        await owned.cancel("over")
+        await owned.end_cancelled("over")
         await owned.feedback("everything", score=0.5)
         with pytest.raises(AppendRefusedError) as closed:
             await owned.steer("more")

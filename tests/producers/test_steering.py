@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from foldline.producers.client import connect
+from foldline.schemas.choices import CancelTarget
 from foldline.testing.log_story import new_id
 from tests.charging_run import LIMIT_S
 from tests.steered import SAID
@@ -57,7 +58,9 @@ async def test_steering_waits_for_the_safe_end_of_a_tool_in_another_process(
 
 
 @pytest.mark.parametrize("target", ["SESSION", "TURN", "CALL"])
-async def test_a_stop_from_another_process_stops_the_tool(url: str, target: str) -> None:
+async def test_a_stop_from_another_process_stops_the_tool(
+    url: str, target: CancelTarget
+) -> None:
     """The turn ends with it, unless only the call was to stop."""
     name = new_id()
     with harness("tool", url, name, "stoppable", environment={}) as process:

@@ -6,6 +6,7 @@ a seed is made of, and what is checked, is in `benchmarks/storm*.py`; a seed tha
 printed with the command that repeats it.
 """
 
+import importlib
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from tests.cluster.logs import FreshLog
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 200
+SEEDS_ON_LINES = 3
 SEEDS_ON_KAFKA = 5
 LIMIT_S = 900
 ZEROS = ("acknowledged_lost", "unsafe_twice", "reconcilable_twice")
@@ -63,6 +65,30 @@ def test_whatever_comes_together_nothing_is_lost_and_nothing_is_done_twice(
 ) -> None:
     """Seeded; the processes' own timing is not."""
     check(storm(tmp_path, "--seeds", str(SEEDS)), seeds=SEEDS)
+
+
+def test_nor_on_a_log_of_json_lines(tmp_path: Path) -> None:
+    log = ("--log", f"jsonl:///{tmp_path / 'here'}")
+    check(storm(tmp_path, "--seeds", str(SEEDS_ON_LINES), *log), seeds=SEEDS_ON_LINES)
+    assert (tmp_path / "here").is_dir()
+
+
+@pytest.mark.parametrize(
+    "url", ["memory:", "http://127.0.0.1:1", "sqlite:nowhere", "jsonl:///{}/a-file"]
+)
+def test_a_log_that_no_storm_can_have_is_refused_at_once(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "a-file").touch()
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    monkeypatch.setattr(sys, "argv", ["storm.py", "--log", url.format(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("storm").main()
+    assert ended.value.code == 2
+    assert "error: --log" in capsys.readouterr().err
 
 
 @pytest.mark.kafka

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foldline.producers.client import Client
-from foldline.producers.owned import OwnedSession
+from foldline.producers.session import OwnedSession
 from foldline.schemas.events import ToolExecutionStarted
 from foldline.schemas.state import SUSPENDED, WAITING_APPROVAL
 from tests.harness import model_says

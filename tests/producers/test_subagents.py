@@ -13,9 +13,9 @@ from foldline.processors.log import Log
 from foldline.processors.open_log import open_log
 from foldline.producers.client import Client, connect
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.recovering import RecoveryWorker
 from foldline.producers.recovery_actions import STOP_PASSED_ON
+from foldline.producers.session import OwnedSession
 from foldline.producers.subagents import child_id
 from foldline.producers.tools import Done, Toolbox
 from foldline.projections.resuming import ResumePolicy
@@ -157,7 +157,7 @@ async def test_sessions_that_name_each_other_as_children_are_asked_to_stop_once(
     log = memory()
     async with connect(log) as opened:
         first, *others = await ring(opened)
-        await first.cancel("lunch")
+        await first.end_cancelled("lunch")
     for session in others:
         state = log.state(session.session_id)
         assert state is not None

@@ -23,9 +23,9 @@ from foldline.producers import execution
 from foldline.producers.client import connect
 from foldline.producers.identity import wall_clock
 from foldline.producers.model import ToolRequest
-from foldline.producers.owned import OwnedSession
 from foldline.producers.prepare import Draft, Preparer
 from foldline.producers.redaction import Redactor
+from foldline.producers.session import OwnedSession
 from foldline.producers.tools import (
     Background,
     Backgrounded,
@@ -48,6 +48,7 @@ from foldline.producers.tools import (
 )
 from foldline.producers.turn import Turn
 from foldline.schemas.blocks import json_block, text_block, text_of
+from foldline.schemas.choices import GrantScope
 from foldline.schemas.events import (
     KnownEvent,
     PermissionGranted,
@@ -835,9 +836,9 @@ async def test_a_request_without_answer_gives_a_call_that_waits() -> None:
     log = memory()
     async with turn_of(log) as (owned, turn):
         calls = await model_says(turn, ADA)
-        (waiting,) = await turn.run_tools(calls, GATED, approval_wait_s=0.05)
+        (waiting,) = await turn.run_tools(calls, GATED, approval_wait_ms=50)
         assert isinstance(waiting, Waiting)
-        (again,) = await turn.run_tools(calls, GATED, approval_wait_s=0.05)
+        (again,) = await turn.run_tools(calls, GATED, approval_wait_ms=50)
         assert again == waiting
         await owned.suspend("until somebody answers")
         await owned.grant(waiting.request_id)
@@ -856,7 +857,7 @@ async def test_edited_arguments_survive_the_owner_that_asked() -> None:
     log = memory()
     async with turn_of(log) as (owned, turn):
         calls = await model_says(turn, ADA)
-        (waiting,) = await turn.run_tools(calls, GATED, approval_wait_s=0.01)
+        (waiting,) = await turn.run_tools(calls, GATED, approval_wait_ms=10)
         assert isinstance(waiting, Waiting)
         await owned.grant(waiting.request_id, edited_arguments='{"name": "Grace"}')
     async with client(log) as other:
@@ -868,7 +869,7 @@ async def test_edited_arguments_survive_the_owner_that_asked() -> None:
 
 
 @pytest.mark.parametrize(("scope", "asked"), [("CALL", 3), ("TURN", 2), ("SESSION", 1)])
-async def test_a_grant_holds_for_as_far_as_it_says(scope: str, asked: int) -> None:
+async def test_a_grant_holds_for_as_far_as_it_says(scope: GrantScope, asked: int) -> None:
     """Earlier grants are remembered, and named when they are used."""
     log = memory()
     async with client(log) as own, client(log) as person:
@@ -899,14 +900,14 @@ async def test_a_request_that_expires_is_an_outcome_of_its_own() -> None:
     async with turn_of() as (owned, turn):
         calls = await model_says(turn, ADA)
         (waiting,) = await turn.run_tools(
-            calls, GATED, approval_wait_s=0.2, approval_expires_ms=10
+            calls, GATED, approval_wait_ms=200, approval_expires_ms=10
         )
         assert isinstance(waiting, Waiting)
         assert waiting.expired
         assert (await owned.state()).calls[calls[0].call_id].status == "EXPIRED"
         with pytest.raises(AppendRefusedError):
             await owned.grant(waiting.request_id)
-        (again,) = await turn.run_tools(calls, GATED, approval_wait_s=0.01)
+        (again,) = await turn.run_tools(calls, GATED, approval_wait_ms=10)
         assert isinstance(again, Waiting)
         assert again.request_id != waiting.request_id
 
@@ -916,7 +917,7 @@ async def test_a_tool_may_ask_for_some_arguments_only() -> None:
     tool = Tool(greet, approval=lambda arguments: arguments["name"] == "Ada")
     async with turn_of() as (_, turn):
         calls = await model_says(turn, ADA, ToolRequest("greet", '{"name": "Bob"}', "q"))
-        waiting, done = await turn.run_tools(calls, Toolbox(tool), approval_wait_s=0.01)
+        waiting, done = await turn.run_tools(calls, Toolbox(tool), approval_wait_ms=10)
         assert isinstance(waiting, Waiting)
         assert isinstance(done, Done)
 
@@ -938,7 +939,7 @@ async def test_a_call_that_somebody_else_left_running_is_not_run_here() -> None:
         assert await asyncio.to_thread(began.wait, 30)
         taken = await other.take("s", steal=True)
         resumed = await taken.resume_turn()
-        call = (await taken.open_calls())[0]
+        call = (await taken.unfinished_calls())[0]
         assert isinstance(call, PendingCall)
         (result,) = await resumed.run_tools([call], Toolbox(Tool(run)))
         assert isinstance(result, Unknown)

@@ -379,6 +379,7 @@ def asking(url: str, *, timeout_ms: int = 5_000) -> Generator[RegistryClient]:
         (502, b""),
         (404, b"<html>not here</html>"),
         (404, b'{"detail": "no such path", "status": 404}'),
+        (429, b'{"error_code": 42901, "message": "too many requests"}'),
         (200, b"{}"),
     ],
 )
@@ -393,6 +394,21 @@ def test_an_answer_that_is_no_registrys_never_makes_an_id_unknown(
         assert url in str(caught.value)
         with pytest.raises(RegistryUnavailableError):
             client.id_of("GoalSet")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_user_that_is_refused_is_a_wrong_setting_and_never_an_unknown_id(
+    status: int,
+) -> None:
+    """At a start it says so; a text that work under way wants is waited for."""
+    body = b'{"error_code": %d00, "message": "who are you"}' % status
+    with answering(Answers(status, body)) as url, asking(url) as client:
+        with pytest.raises(SettingsError, match=r"FOLDLINE_REGISTRY_URL.*who are you"):
+            client.id_of("GoalSet")
+        with pytest.raises(SettingsError):
+            client.wait_ready(60_000)
+        with pytest.raises(RegistryUnavailableError, match="who are you"):
+            client.schema_of(1)
 
 
 def test_a_request_is_made_again_before_it_fails() -> None:
