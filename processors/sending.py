@@ -33,10 +33,11 @@ JITTER = 0.25
 """The largest part by which a pause is shortened at random."""
 
 PATIENCE = 3
-"""After how many times the usual wait for an answer a copy is sent."""
+"""After how many times the quickest of the last answers a copy is sent."""
 
-USUAL_SHARE = 0.125
-"""The part of the newest answer in what is usual."""
+LAST_ANSWERS = 8
+"""How many answers say how quick they are now. One that is quick again says so at once:
+what waited for a worker that had died says nothing of the one that took over."""
 
 RETRY_MS = 100
 """How long a record that the broker did not take waits before it is sent again."""
@@ -94,17 +95,17 @@ class Pace:
 
     def __init__(self, limits: Limits) -> None:
         self._least_ms = limits.resend_after_ms
-        self._usual_s = 0.0
+        self._took_s: deque[float] = deque(maxlen=LAST_ANSWERS)
 
     def answered(self, sending: Sending, now_s: float) -> None:
         """Take in when an append got its answer, counted from its first copy."""
-        took_s = now_s - sending.sent_at_s
-        self._usual_s += (took_s - self._usual_s) * USUAL_SHARE
+        self._took_s.append(now_s - sending.sent_at_s)
 
     @property
     def resend_after_ms(self) -> int:
-        """How long an append waits before its first copy."""
-        return max(self._least_ms, int(self._usual_s * PATIENCE * 1_000))
+        """How long an append waits before its second copy."""
+        quickest_s = min(self._took_s, default=0.0)
+        return max(self._least_ms, int(quickest_s * PATIENCE * 1_000))
 
 
 class Lane:

@@ -63,6 +63,10 @@ PREFIX = "fl_"
 SECRET_BYTES = 32
 TOKENS_MAX = 10_000
 LOOKED_AT_EVERY_S = 1.0
+UNKNOWN_LOOKED_AT_EVERY_S = 0.05
+"""How often it is looked whether the file has changed; the shorter for a token that is
+unknown, which may have been added a moment ago."""
+
 FILE_MAX_BYTES = 16 * 1024 * 1024
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -172,10 +176,12 @@ class TokenFile:
 
     def find(self, secret: str | None) -> Caller | None:
         """Who bears this token; None for one that is unknown or has ended."""
-        self._look()
+        self._look(LOOKED_AT_EVERY_S)
         if not secret:
             return None
         digest = digest_of(secret)
+        if digest not in self._tokens:
+            self._look(UNKNOWN_LOOKED_AT_EVERY_S)
         token = self._tokens.get(digest)
         # The second comparison takes the same time wherever the two differ.
         if token is None or not hmac.compare_digest(token.sha256, digest):
@@ -184,16 +190,16 @@ class TokenFile:
 
     def holds(self, caller: Caller) -> bool:
         """Whether the token of who was found still counts, for just the same."""
-        self._look()
+        self._look(LOOKED_AT_EVERY_S)
         token = self._tokens.get(caller.sha256)
         if token is None or token.ended(time.time()):
             return False
         return caller_of(token) == caller
 
-    def _look(self) -> None:
+    def _look(self, every_s: float) -> None:
         """Read the file again if it is another; one that does not parse changes nothing."""
         now = time.monotonic()
-        if now - self._looked_at < LOOKED_AT_EVERY_S:
+        if now - self._looked_at < every_s:
             return
         with self._lock:
             self._looked_at = now

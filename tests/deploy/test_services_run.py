@@ -20,6 +20,7 @@ import pytest
 from pydantic import SecretStr
 
 import foldline
+from foldline.errors import UncertainAppendError
 from foldline.settings import Settings
 from tests.cluster.fixtures import OwnCluster
 from tests.cluster.logs import SUBJECTS
@@ -256,10 +257,13 @@ async def test_with_three_brokers_one_may_die(
     stand = Stand(three, tmp_path, compose.services_of_three())
     with ExitStack() as stack:
         stand.run_to_its_end("init")
-        _up(stand, stack)
+        worker, _ = _up(stand, stack)
         await _tell_a_session(stand, "before")
         cluster.kill(1)
-        await _tell_a_session(stand, "after")
+        try:
+            await _tell_a_session(stand, "after")
+        except UncertainAppendError as error:
+            raise AssertionError(worker.said()[-3_000:]) from error
 
 
 def _up(stand: Stand, stack: ExitStack) -> tuple[Process, Process]:
@@ -277,7 +281,9 @@ async def _tell_a_session(stand: Stand, name: str) -> None:
     """A whole session through the read service, with a new token."""
     scopes = [word for scope in SCOPES for word in ("--scope", scope)]
     token = stand.foldline("read", "tokens", "add", name, "--kind", "HARNESS", *scopes)
-    settings = Settings(token=SecretStr(token.strip()), verdict_timeout_ms=60_000)
+    settings = Settings(
+        token=SecretStr(token.strip()), verdict_timeout_ms=60_000, resend_max=2
+    )
     async with foldline.connect(stand.read_url, settings=settings) as client:
         session = await client.create(agent="deployed")
         async with session.turn("hello"):

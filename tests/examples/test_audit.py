@@ -117,6 +117,7 @@ def run(
     url = f"sqlite:///{tmp_path}/sessions.db"
     tell(tmp_path, url)
     monkeypatch.setenv("FOLDLINE_URL", url)
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
 

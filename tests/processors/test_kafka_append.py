@@ -36,6 +36,7 @@ from tests.cluster.operators import set_config
 from tests.cluster.processes import wait_until
 from tests.cluster.served import in_environment, served_log
 from tests.cluster.shared import Broker
+from tests.kafka_checker import read
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash]
 
@@ -64,6 +65,11 @@ def opened(log: FreshLog, **changed: Any) -> KafkaLog:
     found = open_log(log.cluster.url, settings=settings)
     assert isinstance(found, KafkaLog)
     return found
+
+
+def _count_appends(log: FreshLog) -> int:
+    topic = log.names.appends
+    return sum(len(read(log, topic, index)) for index in range(log.partitions))
 
 
 @pytest.fixture
@@ -126,8 +132,11 @@ def test_who_closes_the_log_wakes_who_waits(fresh_log: FreshLog) -> None:
     log = opened(fresh_log, **PATIENT)
     append = LogStory(log).append(created(), known_seq=0)
     with ThreadPoolExecutor(1) as pool:
+        before = _count_appends(fresh_log)
         waiting = pool.submit(log.append, [append])
-        time.sleep(0.2)
+        wait_until(
+            lambda: _count_appends(fresh_log) > before, timeout_s=20, what=lambda: "sent"
+        )
         log.close()
         with pytest.raises(UncertainAppendError, match="closed"):
             waiting.result()

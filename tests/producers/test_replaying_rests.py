@@ -116,7 +116,7 @@ async def test_a_harness_that_passes_over_steering_leaves_its_record(
     assert report.divergence.cause == HARNESS
 
 
-@pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
+@pytest.mark.parametrize("end", ["complete", "fail", "end_cancelled"])
 async def test_a_subagent_has_ended_as_it_did(log: FaultyLog, end: str) -> None:
     statuses: list[str] = []
 
@@ -148,7 +148,7 @@ async def test_a_subagent_has_ended_as_it_did(log: FaultyLog, end: str) -> None:
         async with owned.turn("Look.") as turn:
             await delegate(owned, turn, calls)
     assert (await replay(log, owned.session_id, again)).ok
-    ended = {"complete": "COMPLETED", "fail": "FAILED", "cancel": "CANCELLED"}
+    ended = {"complete": "COMPLETED", "fail": "FAILED", "end_cancelled": "CANCELLED"}
     assert statuses == [ended[end]]
 
 

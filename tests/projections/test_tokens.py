@@ -70,6 +70,15 @@ def test_a_change_of_the_file_counts_without_a_restart(
     assert opened.find(old) is None
 
 
+def test_a_token_that_was_just_added_is_known_at_once(book: TokenBook) -> None:
+    """Who adds one uses it: a service that looked once a second would refuse it."""
+    book.add("old", "read")
+    opened = book.open()
+    new = book.add("new", "read")
+    time.sleep(2 * tokens.UNKNOWN_LOOKED_AT_EVERY_S)
+    assert opened.find(new) is not None
+
+
 def test_two_changes_at_once_are_both_kept(book: TokenBook) -> None:
     book.add("first", "read")
     first = book.tokens[0]
