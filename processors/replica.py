@@ -306,11 +306,12 @@ class Replica:
 
     def _turn(self) -> None:
         try:
-            for partition, messages in self._topic.poll().items():
+            polled = self._topic.poll()
+            self._look_at_ends()  # before what may take long
+            for partition, messages in polled.items():
                 part = self._parts.get(partition)
                 if part is not None and not part.stopped and not part.retry_at:
                     self._sheltered(part, messages)
-            self._look_at_ends()
             self._try_again()
         except KafkaException as error:
             _logger.warning("%s: %s", self.url, error)

@@ -63,9 +63,12 @@ def test_a_worker_that_hangs_in_a_call_of_its_client_ends_and_the_next_one_goes_
     feed = Feed(log, seed=8)
     feed.tell(50)
     hanging = {"FOLDLINE_HANG_AT": "CP_WORKER_IN_CALL:2"}
-    with running_worker(log, environment=hanging) as worker:
-        assert worker.process.wait(timeout_s=60) == EXIT_CODE
-        assert "send_offsets_to_transaction has not ended" in worker.said()
+    hangs = start_worker(log, environment=hanging)  # perhaps before it is ready
+    try:
+        assert hangs.process.wait(timeout_s=60) == EXIT_CODE
+        assert "send_offsets_to_transaction has not ended" in hangs.said()
+    finally:
+        hangs.kill()
     with running_worker(log) as worker:
         feed.settle()
         assert worker.terminate() == 0
