@@ -149,6 +149,7 @@ EFFECTS = ("READ_ONLY", "IDEMPOTENT", "RECONCILABLE", "UNSAFE")
 SCOPES = ("CALL", "TURN", "SESSION")
 TURN_OUTCOMES = ("DONE", "ABORTED", "FAILED", "LIMIT")
 BACKGROUND_OUTCOMES = ("COMPLETED", "FAILED", "CANCELLED", "UNKNOWN")
+RESOLVED_OUTCOMES = ("COMPLETED", "FAILED", CALL_NOT_EXECUTED)
 SAFE_TO_REPEAT = ("READ_ONLY", "IDEMPOTENT")
 STEERING_MODES = ("INTERRUPT", "NEXT_TURN", "ON_IDLE")
 
@@ -474,7 +475,7 @@ def _unknown_rule(state: SessionState, call_id: str, attempt: int) -> str:
 
 
 def _resolved_rule(state: SessionState, event: ToolOutcomeResolved, now: int) -> str:
-    if event.outcome not in ("COMPLETED", "FAILED", CALL_NOT_EXECUTED):
+    if event.outcome not in RESOLVED_OUTCOMES:
         return "outcome"
     call = state.calls.get(event.call_id)
     if call is None:

@@ -31,14 +31,13 @@ from foldline.projections.answering import (
     answer_problem,
     answered,
     answered_request,
-    attempt_asked_about,
     denied,
     edit_problem,
     granted,
 )
 from foldline.projections.operators import check_operator
 from foldline.projections.reading import is_taken_back
-from foldline.schemas.blocks import Blob, text_of
+from foldline.schemas.blocks import Blob
 from foldline.schemas.choices import (
     CancelTarget,
     GrantScope,
@@ -49,7 +48,6 @@ from foldline.schemas.derived import steering_id
 from foldline.schemas.events import (
     CancellationRequested,
     GoalSet,
-    InputProvided,
     KnownEvent,
     Label,
     LabelsSet,
@@ -286,12 +284,9 @@ class Viewing:
         """
         request = await self._asked(request_id)
         blocks = blocks_of(said)
-        if attempt_asked_about(request) is None:
-            return await self.append(InputProvided(request_id=request_id, blocks=blocks))
-        text = text_of(blocks)
-        if problem := answer_problem(request, text):
+        if problem := answer_problem(request, blocks):
             raise AnswerRefusedError(request_id, problem, "answer with one of them")
-        return await self.append(answered(request, text, person=self._link.actor.id))
+        return await self.append(answered(request, blocks, person=self._link.actor.id))
 
     async def _asked(self, request_id: str) -> PendingRequest:
         """The request that a person answers here; what waits no more the log refuses."""

@@ -7,9 +7,10 @@ import json
 from collections.abc import Collection
 from typing import cast
 
+from foldline.processors.rules import RESOLVED_OUTCOMES
 from foldline.projections.approvals import INPUT
-from foldline.projections.recovery import OUTCOMES, question_id
-from foldline.schemas.blocks import Blocks, json_block, text_block
+from foldline.projections.recovery import question_id
+from foldline.schemas.blocks import Blocks, json_block, text_of
 from foldline.schemas.events import (
     AnyEvent,
     InputProvided,
@@ -64,7 +65,7 @@ def denied(
 
 
 def answered(
-    request: PendingRequest, said: str, *, person: str
+    request: PendingRequest, said: Blocks, *, person: str
 ) -> InputProvided | ToolOutcomeResolved:
     """A person's answer to a question.
 
@@ -78,7 +79,7 @@ def answered(
     """
     attempt = attempt_asked_about(request)
     if attempt is None:
-        return InputProvided(request_id=request.request_id, blocks=(text_block(said),))
+        return InputProvided(request_id=request.request_id, blocks=said)
     return ToolOutcomeResolved(
         call_id=request.call_id,
         attempt=attempt,
@@ -87,11 +88,11 @@ def answered(
     )
 
 
-def answer_problem(request: PendingRequest, said: str) -> str:
+def answer_problem(request: PendingRequest, said: Blocks) -> str:
     """Why something is no answer to a question; empty if it is."""
-    if attempt_asked_about(request) is None or _outcome_in(said) in OUTCOMES:
+    if attempt_asked_about(request) is None or _outcome_in(said) in RESOLVED_OUTCOMES:
         return ""
-    return f"it asks how a call ended, and wants one of {', '.join(OUTCOMES)}"
+    return f"it asks how a call ended, and wants one of {', '.join(RESOLVED_OUTCOMES)}"
 
 
 def attempt_asked_about(request: PendingRequest) -> int | None:
@@ -104,8 +105,8 @@ def attempt_asked_about(request: PendingRequest) -> int | None:
     return attempt if asked == request.request_id else None
 
 
-def _outcome_in(said: str) -> str:
-    return said.strip().strip('"').upper().replace(" ", "_")
+def _outcome_in(said: Blocks) -> str:
+    return text_of(said).strip().strip('"').upper().replace(" ", "_")
 
 
 def edit_problem(edited: str, *, scope: str, request: PendingRequest) -> str:

@@ -14,16 +14,16 @@ a turn or session that is to stop, nor any while steering wants the agent to loo
 The plan names every open thing once. Carrying it out is `foldline.producers.recover`.
 """
 
+import json
 from dataclasses import dataclass
 
-from foldline.processors.rules import SAFE_TO_REPEAT
+from foldline.processors.rules import RESOLVED_OUTCOMES, SAFE_TO_REPEAT
 from foldline.projections.steering import asked_to_stop, is_interrupted
 from foldline.schemas.blocks import text_block
 from foldline.schemas.events import InputRequested
 from foldline.schemas.state import (
     CALL_BACKGROUND,
     CALL_CANCELLING,
-    CALL_NOT_EXECUTED,
     CALL_TIMED_OUT,
     CALL_UNKNOWN,
     CALL_WAITING,
@@ -36,11 +36,8 @@ from foldline.schemas.state import (
 
 RECONCILABLE = "RECONCILABLE"
 
-OUTCOMES = ("COMPLETED", "FAILED", CALL_NOT_EXECUTED)
-"""What a person may answer about an unknown outcome."""
-
-OUTCOMES_SCHEMA = '{"enum":["COMPLETED","FAILED","NOT_EXECUTED"]}'
-"""The same, as the question says it."""
+OUTCOMES_SCHEMA = json.dumps({"enum": RESOLVED_OUTCOMES}, separators=(",", ":"))
+"""What a person may answer about an unknown outcome, as the question says it."""
 
 
 @dataclass(frozen=True, slots=True)

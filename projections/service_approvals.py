@@ -170,9 +170,10 @@ async def provide_input(
 
     def provided(request: PendingRequest) -> KnownEvent:
         _check_asks(request, permission=False)
-        if problem := answer_problem(request, given.text):
+        said = (text_block(given.text),)
+        if problem := answer_problem(request, said):
             raise Problem(422, "bad_answer", problem)
-        return answered(request, given.text, person=caller.actor_id)
+        return answered(request, said, person=caller.actor_id)
 
     return await _Answering(node, caller, session_id, request_id, given).by(provided)
 

@@ -51,7 +51,7 @@ async def show_health(node: Serving) -> Health:
 @root.get("/readyz", responses={503: {"model": Readiness}}, response_model=Readiness)
 async def show_readiness(node: Serving) -> JSONResponse:
     """Say whether reads are answered: 503 while those of a partition are not."""
-    standings = standings_of(node)
+    standings = node.standings()
     ready = not any(waits_of(node, standings))
     views = [plain(standing) for standing in standings]
     answer = Readiness(ready=ready, partitions=views)
@@ -68,11 +68,6 @@ def metrics_text(node: Node) -> bytes:
     """What a node counts, with its gauges at what is now. Any thread may ask."""
     measure(node)
     return generate_latest(node.metrics.registry)
-
-
-def standings_of(node: Node) -> Sequence[Standing]:
-    """Where a node's replica stands, by partition; nothing where it has none."""
-    return node.replicated.standings() if node.replicated else ()
 
 
 def waits_of(node: Node, standings: Iterable[Standing]) -> Iterator[str]:
@@ -92,7 +87,7 @@ def measure(node: Node) -> None:
     metrics.under_way.labels("append").set(node.appending.under_way)
     metrics.warm_sessions.set(node.warm.kept_sessions)
     metrics.warm_bytes.set(node.warm.kept_bytes)
-    for standing in standings_of(node):
+    for standing in node.standings():
         number = str(standing.partition)
         metrics.behind.labels(number).set(max(standing.end - standing.position, 0))
         metrics.read_bytes.labels(number).set(standing.read_bytes)

@@ -210,6 +210,10 @@ class Node:
         with self.waiters.take(caller.tenant):
             yield
 
+    def standings(self) -> Sequence[Standing]:
+        """Where its replica stands, by partition; nothing where it has none."""
+        return self.replicated.standings() if self.replicated else ()
+
     def check_served(self, session_id: str) -> None:
         """Refuse a session that is another node's, or not yet here.
 
@@ -241,7 +245,7 @@ class Node:
         Raises:
             Problem: 503 with how far it is.
         """
-        for standing in self.replicated.standings() if self.replicated else ():
+        for standing in self.standings():
             check_read(standing)
 
     async def state(

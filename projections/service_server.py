@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from foldline.processors.worker_health import Health
 from foldline.projections.service import create_app
-from foldline.projections.service_health import metrics_text, standings_of, waits_of
+from foldline.projections.service_health import metrics_text, waits_of
 from foldline.projections.service_node import Node
 
 KEEP_ALIVE_S = 75
@@ -83,7 +83,7 @@ def telling(node: Node, health: Health) -> dict[str, Any]:
     health.metrics = partial(metrics_text, node)
 
     async def tell() -> None:
-        health.turned(*waits_of(node, standings_of(node)))
+        health.turned(*waits_of(node, node.standings()))
 
     return {"callback_notify": tell, "timeout_notify": 1}
 

@@ -173,10 +173,12 @@ def answer(
     def make(asked: "PendingRequest") -> "KnownEvent":
         from foldline.cli.fields import user_name  # late: --help does without
         from foldline.projections.answering import answer_problem, answered
+        from foldline.schemas.blocks import text_block
 
-        if problem := answer_problem(asked, text):
+        said = (text_block(text),)
+        if problem := answer_problem(asked, said):
             raise AnswerRefusedError(asked.request_id, problem, "answer with one of them")
-        return answered(asked, text, person=user_name())
+        return answered(asked, said, person=user_name())
 
     answering = Answering(context, request, session, permission=False)
     return answering.answer(make)
